@@ -1,2 +1,68 @@
-//! placeholder
-fn main() {}
+//! The project's tasks, run as `cargo xtask TASK`: each does its own set-up.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod demo;
+mod groups;
+mod junit;
+mod libtest;
+mod model;
+mod pages;
+mod process;
+mod report;
+mod suite;
+mod workspace;
+
+use workspace::Workspace;
+
+/// kvferry's tasks. Each does its whole set-up; downloads and builds go under target/.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Move a real model's KV cache from a prefill to a decode process and check every bit
+    ///
+    /// Fetches the model once, builds the demo and runs it. Everything after `demo` is the demo's
+    /// own: try `cargo xtask demo --help`.
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// Arguments of kvferry-demo
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Run every check; the last line is `N passed, N failed`
+    Test {
+        /// Groups to run, in the suite's order; all of them if none is named
+        groups: Vec<String>,
+        /// List the groups and run nothing
+        #[arg(long)]
+        list: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let workspace = Workspace::find();
+    let outcome = match cli.task {
+        Task::Demo { args } => demo::exec(&workspace, &args),
+        Task::Test { list: true, .. } => {
+            print!("{}", suite::list(&groups::all()));
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Test { groups, .. } => {
+            suite::choose(groups::all(), &groups).map(|chosen| suite::run(&workspace, &chosen))
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,126 @@
+//! Running a command with its output both shown and kept, and an end in time.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a command left.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    /// Whether it was killed because it ran past its limit.
+    pub(crate) timed_out: bool,
+    /// Lines of stdout.
+    pub(crate) stdout: Vec<String>,
+    /// Lines of stdout and stderr in the order in which they came.
+    pub(crate) output: Vec<String>,
+}
+
+enum Line {
+    Out(String),
+    Err(String),
+}
+
+/// Runs a command to its end, its lines shown as they come; kills it and its descendants after
+/// `limit`.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(pipe) = child.stdout.take() {
+        read_lines(pipe, sender.clone(), Line::Out);
+    }
+    if let Some(pipe) = child.stderr.take() {
+        read_lines(pipe, sender, Line::Err);
+    }
+
+    let (mut stdout, mut output) = (Vec::new(), Vec::new());
+    let started = Instant::now();
+    let (mut timed_out, mut ended): (bool, Option<Instant>) = (false, None);
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(50)) {
+            Ok(Line::Out(line)) => {
+                println!("{line}");
+                stdout.push(line.clone());
+                output.push(line);
+            }
+            Ok(Line::Err(line)) => {
+                eprintln!("{line}");
+                output.push(line);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if ended.is_none() && child.try_wait()?.is_some() {
+            ended = Some(Instant::now());
+        }
+        // A process left behind may hold the pipe open for ever.
+        if ended.is_some_and(|at| at.elapsed() > Duration::from_secs(2)) {
+            break;
+        }
+        if !timed_out && ended.is_none() && started.elapsed() > limit {
+            timed_out = true;
+            kill_tree(&mut child)?;
+        }
+    }
+    io::stdout().flush()?;
+    Ok(Finished { status: child.wait()?, timed_out, stdout, output })
+}
+
+fn read_lines<R: Read + Send + 'static>(pipe: R, sender: Sender<Line>, wrap: fn(String) -> Line) {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        let mut bytes = Vec::new();
+        while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+            let line = String::from_utf8_lossy(&bytes);
+            if sender.send(wrap(line.trim_end_matches(['\n', '\r']).to_owned())).is_err() {
+                break;
+            }
+            bytes.clear();
+        }
+    });
+}
+
+/// Kills a child and all that descend from it. A process group would be simpler, but would take the
+/// child out of reach of the terminal's Ctrl-C.
+fn kill_tree(child: &mut Child) -> io::Result<()> {
+    for pid in descendants(child.id()) {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    child.kill()
+}
+
+fn descendants(root: u32) -> Vec<Pid> {
+    let processes: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((pid, parent_in(&stat)?))
+        })
+        .collect();
+    let mut family = vec![root];
+    let mut next = 0;
+    while next < family.len() {
+        let parent = family[next];
+        family.extend(processes.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family[1..].iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)).collect()
+}
+
+/// The parent's id in a /proc stat line, whose second field is a name in brackets that may itself
+/// hold brackets and spaces.
+fn parent_in(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use super::*;
+
+fn shell(script: &str, limit: Duration) -> Finished {
+    run(Command::new("sh").arg("-c").arg(script), limit).expect("sh")
+}
+
+#[test]
+fn both_streams_are_kept_and_the_code_comes_back() {
+    let finished = shell("echo one; echo two >&2; printf three; exit 7", Duration::from_secs(30));
+    assert_eq!(finished.status.code(), Some(7));
+    assert!(!finished.timed_out);
+    assert_eq!(finished.stdout, ["one", "three"]);
+    let mut all = finished.output;
+    all.sort();
+    assert_eq!(all, ["one", "three", "two"]);
+}
+
+#[test]
+fn a_hanging_command_is_killed_with_its_children() {
+    let started = Instant::now();
+    let finished = shell("sleep 600 & echo $!; wait", Duration::from_millis(300));
+    assert!(finished.timed_out);
+    assert!(started.elapsed() < Duration::from_secs(60));
+    let orphan: u32 = finished.stdout[0].parse().expect("pid");
+    let alive = fs::read_to_string(format!("/proc/{orphan}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")));
+    assert!(!alive, "the grandchild still runs");
+}
+
+#[test]
+fn a_child_left_behind_does_not_hold_us_up() {
+    let started = Instant::now();
+    let finished = shell("sleep 20 & echo done", Duration::from_secs(60));
+    assert_eq!(finished.stdout, ["done"]);
+    assert!(started.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn the_parent_is_found_behind_any_name() {
+    assert_eq!(parent_in("12 (a b) c) S 34 12 12 0"), Some(34));
+    assert_eq!(parent_in("nonsense"), None);
+}
