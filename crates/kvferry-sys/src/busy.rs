@@ -60,6 +60,9 @@ pub struct BusyGuard<'a> {
 
 impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
+        // Streaming stores are not ordered by the release below.
+        #[cfg(not(loom))]
+        crate::copy::copy_fence();
         // Release: the bytes of the chunk come before the word that says it is over.
         self.busy.store(0, Ordering::Release);
     }
@@ -72,7 +75,8 @@ impl Drop for BusyGuard<'_> {
 pub fn enter<'a>(epoch: &AtomicU64, busy: &'a AtomicU64, acknowledged: u64) -> Option<BusyGuard<'a>> {
     // An owner that counted to the end of the numbers can no longer revoke, so nothing is begun there.
     let published = acknowledged.checked_add(1)?;
-    busy.store(published, Ordering::Relaxed);
+    // Release: an owner that finds this word has everything that earlier chunks of this thread wrote.
+    busy.store(published, Ordering::Release);
     fence(Ordering::SeqCst);
     let guard = BusyGuard { busy };
     // Acquire: whoever sees a new epoch sees what its owner did before.

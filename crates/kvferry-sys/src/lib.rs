@@ -33,7 +33,11 @@ mod cma;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
+mod denial;
+#[cfg(not(loom))]
 mod event;
+#[cfg(not(loom))]
+mod facts;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
@@ -66,16 +70,16 @@ mod thread;
 mod system {
     pub use crate::cma::{CmaError, Direction, FaultSide, MAX_VECTORS, Vectors};
     pub use crate::copy::{CopyError, copy, copy_fence};
+    pub use crate::denial::{DenialCause, Ptracer, explain_denial, set_ptracer};
     pub use crate::event::EventFd;
+    pub use crate::facts::Facts;
     pub use crate::fork::ForkGuard;
     pub use crate::futex::{park, unpark};
     pub use crate::link_page::{COPIERS, LinkPage, LinkPageError, Side};
     pub use crate::liveness::{DeathWatch, HoldError, Liveness, MAX_HELD, RobustHolder, WaitAny};
     pub use crate::maps::{Backing, MapFacts, MapFault, MemoryMap, Special};
     pub use crate::memfd::{ImportError, OutOfBounds, SharedMemory};
-    pub use crate::probe::{
-        DenialCause, Facts, NonceWord, Ptracer, explain_denial, probe, self_cma_works, set_ptracer,
-    };
+    pub use crate::probe::{NonceWord, probe, self_cma_works};
     pub use crate::process::{Pid, gettid, is_dumpable, set_dumpable};
     pub use crate::region::{RegionSlice, RemoteSlice, Touch};
     pub use crate::socket::{

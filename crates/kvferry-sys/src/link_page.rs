@@ -28,6 +28,8 @@
 #[cfg(test)]
 mod tests;
 
+use core::mem::offset_of;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,7 +109,7 @@ struct Layout {
 }
 
 const _: () = assert!(size_of::<Layout>() == 4416 && size_of::<Layout>() <= FILE_LEN);
-const _: () = assert!(core::mem::offset_of!(Layout, liveness) == 64);
+const _: () = assert!(offset_of!(Layout, liveness) == 64);
 
 /// A link's shared page, mapped.
 #[derive(Debug)]
@@ -169,6 +171,13 @@ impl LinkPage {
     #[must_use]
     pub fn liveness(&self, side: Side) -> &AtomicU32 {
         &self.layout().liveness[side as usize].0
+    }
+
+    /// Where the robust-list node for the liveness word of `side` belongs: in the private page, one page before it.
+    pub(crate) fn robust_node(&self, side: Side) -> NonNull<u8> {
+        let offset = offset_of!(Layout, liveness) + side as usize * size_of::<Line<AtomicU32>>();
+        // SAFETY: the offset is less than a page, and the mapping is longer.
+        unsafe { self.mapping.start().add(offset) }
     }
 
     fn map(fd: OwnedFd) -> io::Result<Self> {

@@ -6,6 +6,7 @@ mod tests;
 use core::time::Duration;
 use std::io;
 
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
 use rustix::time::Timespec;
 
@@ -63,4 +64,9 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
     }
+}
+
+/// Why the last call into libc on this thread failed.
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

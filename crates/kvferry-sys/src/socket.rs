@@ -18,6 +18,8 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::process::last_errno;
+
 /// Connections that may wait to be accepted; the kernel may allow fewer.
 const BACKLOG: i32 = 1024;
 
@@ -159,6 +161,6 @@ fn socket_option<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, value: &m
     } else if rc == 0 {
         Err(Errno::INVAL)
     } else {
-        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+        Err(last_errno())
     }
 }
