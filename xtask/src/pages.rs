@@ -12,8 +12,8 @@ use crate::{Cli, Task, groups, suite};
 /// The commands that README promises.
 const PROMISED: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
 
-/// Checks each page: its `cargo xtask` commands exist, its relative links lead somewhere, and a
-/// test named by a link to a source file is in that file. One check a page.
+/// Checks each page: its `cargo xtask` commands exist, its relative links lead somewhere, a test named by a link to
+/// a source file is in that file, and code quoted from a file is what the file holds. One check a page.
 pub(crate) fn check(root: &Path) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let pages = pages(root)?;
@@ -21,6 +21,7 @@ pub(crate) fn check(root: &Path) -> Result<Outcome> {
         let text = fs::read_to_string(page).with_context(|| format!("can't read {}", page.display()))?;
         let name = page.strip_prefix(root).unwrap_or(page).display().to_string();
         let mut faults = faults(page, &text);
+        faults.extend(misquotes(root, &text));
         if name == "README.md" {
             faults.extend(
                 PROMISED
@@ -100,6 +101,27 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
         }
         Some((index + 1, line, fenced))
     })
+}
+
+/// Code blocks that begin with "```rust file=PATH" and do not hold the file at PATH from the root, its `//!` lines
+/// left out.
+fn misquotes(root: &Path, text: &str) -> Vec<String> {
+    let blocks = text.split("```rust file=").skip(1);
+    blocks
+        .filter_map(|block| {
+            let (path, rest) = block.split_once('\n')?;
+            let quoted = rest.split("```").next().unwrap_or_default();
+            let Ok(source) = fs::read_to_string(root.join(path)) else {
+                return Some(format!("{path} is quoted and does not exist"));
+            };
+            let code: String = source
+                .lines()
+                .filter(|line| !line.starts_with("//!"))
+                .flat_map(|line| [line, "\n"])
+                .collect();
+            (code.trim() != quoted.trim()).then(|| format!("the quoted {path} is not what the file holds"))
+        })
+        .collect()
 }
 
 fn has_command(text: &str, command: &str) -> bool {

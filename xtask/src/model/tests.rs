@@ -1,5 +1,3 @@
-use std::os::unix::fs::PermissionsExt;
-
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 
@@ -30,10 +28,17 @@ fn python_with_wheel(dir: &TempDir) -> PathBuf {
     )
 }
 
+/// A program. A shell writes it: a file that this process itself has just written may not be run while another
+/// test forks.
 fn script(dir: &TempDir, body: &str) -> PathBuf {
     let path = dir.path().join("python");
-    fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("script");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+    let written = Command::new("sh")
+        .args(["-c", "printf '%s\n' '#!/bin/sh' \"$2\" > \"$1\" && chmod +x \"$1\"", "sh"])
+        .arg(&path)
+        .arg(body)
+        .status()
+        .expect("sh");
+    assert!(written.success());
     path
 }
 

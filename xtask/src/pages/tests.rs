@@ -44,6 +44,9 @@ fn what_is_no_longer_true_is_found() {
         failed("flow.rs", "fn it_flows_on() {}\n"),
         ["docs/flow.md: line 1: no `fn it_flows` in ../flow.rs"]
     );
+    let quoted = |code: &str| failed("docs/flow.md", &format!("```rust file=flow.rs\n{code}\n```\n"));
+    assert_eq!(quoted("fn it_flows() {}"), [""; 0]);
+    assert_eq!(quoted("fn it_flowed() {}"), ["docs/flow.md: the quoted flow.rs is not what the file holds"]);
     assert_eq!(failed("docs/README.md", "# Pages\n"), ["docs/README.md: flow.md is not listed"]);
 }
 
