@@ -16,8 +16,8 @@ const FILL: usize = 64 << 10;
 
 /// Zeroed memory that peers of this host can map, so that one copy moves data in or out of it.
 ///
-/// Clones are the same memory; it is unmapped when the last of them and the last registration of it are gone. There
-/// is no way to borrow its bytes, for a peer may write at any time: bytes are copied in and out.
+/// Clones are the same memory; it is unmapped when the last of them and the last registration of it are gone.
+/// There is no way to borrow its bytes, for a peer may write at any time: bytes are copied in and out.
 ///
 /// Register it, or ranges within it by address: both are recognised as shared.
 #[derive(Clone)]
@@ -74,8 +74,8 @@ impl SharedBuf {
     }
 }
 
-// SAFETY: the memory is mapped readable and writable while the value lives, belongs to it, and its bytes are never
-// borrowed.
+// SAFETY: the memory is mapped readable and writable while the value lives, belongs to it, and its bytes are
+// never borrowed.
 unsafe impl RegionOwner for SharedBuf {
     fn regions(&self) -> Vec<RegionDesc> {
         vec![self.desc()]

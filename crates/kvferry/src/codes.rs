@@ -1,7 +1,7 @@
 //! The catalogue of stable error codes.
 //!
-//! Every error of kvferry has a `code()` such as `register.unmapped`. The table behind it, `codes.tsv`, says in one
-//! sentence what each code means and in another what to do about it.
+//! Every error of kvferry has a `code()` such as `register.unmapped`. The table behind it, `codes.tsv`, says
+//! in one sentence what each code means and in another what to do about it.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,8 @@ impl Code {
         &CODES
     }
 
-    /// The remedy's first clause as it goes into the middle of a sentence: up to its semicolon, without full stop.
+    /// The remedy's first clause as it goes into the middle of a sentence: up to its semicolon, without full
+    /// stop.
     pub fn hint(&self) -> String {
         let clause = self.remedy.split(';').next().unwrap_or_default();
         let clause = clause.trim_end_matches('.');

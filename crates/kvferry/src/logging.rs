@@ -28,11 +28,11 @@ const LEVELS: [(&str, LevelFilter); 6] = [
 const ALLOWED: &str = "LEVEL or TOPIC=LEVEL, separated by commas; levels are off, error, warn, info, debug, trace, \
                        topics register, peer, transfer, path, notify, control";
 
-/// Writes the logs of this process to standard error, as far as `KVFERRY_LOG` asks for them: a level for all, or
-/// `topic=level`, separated by commas, such as `info,register=debug`. Without the variable it is `warn`.
+/// Writes the logs of this process to standard error, as far as `KVFERRY_LOG` asks for them: a level for all,
+/// or `topic=level`, separated by commas, such as `info,register=debug`. Without the variable it is `warn`.
 ///
-/// Programs that have a `tracing` subscriber of their own need not call this; where one is installed already, it
-/// stays, and only the variable is checked.
+/// Programs that have a `tracing` subscriber of their own need not call this; where one is installed already,
+/// it stays, and only the variable is checked.
 ///
 /// # Errors
 /// `KVFERRY_LOG` names something that is neither a level nor a topic.

@@ -69,8 +69,8 @@ pub struct RegionInfo {
 
 impl LocalRegion {
     /// # Safety
-    /// The range is memory as [`RegionOwner`] asks for, of the kind that `backing` says, for as long as the region
-    /// and whatever is sliced from it are used.
+    /// The range is memory as [`RegionOwner`] asks for, of the kind that `backing` says, for as long as the
+    /// region and whatever is sliced from it are used.
     pub(crate) unsafe fn new(
         (id, key): (RegionId, RegionKey),
         desc: RegionDesc,

@@ -21,11 +21,12 @@ const MAX_FAULTS: usize = 100;
 
 /// The regions of one agent: what peers may reach, and what is being given back.
 ///
-/// A region that is being deregistered is *quarantined*: it is out of the range map and the metadata at once, but its
-/// memory is not free until peers have let go of it.
-#[derive(Debug, Default)]
+/// A region that is being deregistered is *quarantined*: it is out of the range map and the metadata at once,
+/// but its memory is not free until peers have let go of it.
+#[derive(Debug)]
 pub(crate) struct Registry {
     allocs: AllocTable,
+    most: usize,
     state: RwLock<State>,
 }
 
@@ -46,6 +47,11 @@ struct Entry {
 }
 
 impl Registry {
+    /// For `most` regions, quarantined ones included.
+    fn with_room_for(most: usize) -> Self {
+        Self { allocs: AllocTable::default(), most, state: RwLock::default() }
+    }
+
     /// The shared memory of the agent.
     pub(crate) fn allocs(&self) -> &AllocTable {
         &self.allocs
@@ -68,9 +74,9 @@ impl Registry {
         };
         let mut state = self.write();
         // Checked with the lock held: of two batches at once only one may fit.
-        let room = MAX_REGIONS.saturating_sub(state.regions.len());
+        let room = self.most.saturating_sub(state.regions.len());
         if descs.len() > room {
-            return Err(refuse(descs, room, RegisterCause::Limit { most: MAX_REGIONS }));
+            return Err(refuse(descs, room, RegisterCause::Limit { most: self.most }));
         }
         let mut ids = Vec::with_capacity(descs.len());
         for ((desc, backing), key) in descs.iter().zip(backings).zip(keys) {
@@ -149,7 +155,8 @@ impl Registry {
         self.range_map().overlapping()
     }
 
-    /// Quarantines the regions: from now on nothing new reaches them. An id that is quarantined already stays so.
+    /// Quarantines the regions: from now on nothing new reaches them. An id that is quarantined already stays
+    /// so.
     ///
     /// # Errors
     /// An id is unknown; nothing is changed then.
@@ -171,8 +178,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Forgets quarantined regions, now that no peer can touch them. Their owner is dropped once no transfer holds
-    /// them. Ids that are not quarantined are left alone.
+    /// Forgets quarantined regions, now that no peer can touch them. Their owner is dropped once no transfer
+    /// holds them. Ids that are not quarantined are left alone.
     pub(crate) fn finish_deregister(&self, ids: &[RegionId]) {
         let mut freed = Vec::with_capacity(ids.len());
         let mut state = self.write();
@@ -220,6 +227,12 @@ impl Registry {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::with_room_for(MAX_REGIONS)
     }
 }
 

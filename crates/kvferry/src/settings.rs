@@ -25,15 +25,15 @@ use value::{show_duration, show_size};
 /// [`Settings::documentation`] list them. Displayed as the one line that an agent logs at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `KVFERRY_ADDRESS`: the host name or IP address that peers on other hosts are told, without a port. `None` is
-    /// the address of the default route.
+    /// `KVFERRY_ADDRESS`: the host name or IP address that peers on other hosts are told, without a port.
+    /// `None` is the address of the default route.
     pub address: Option<String>,
     /// `KVFERRY_NET_DEVICES`: the network devices to use; empty is all.
     pub net_devices: Vec<String>,
     /// `KVFERRY_PORT_RANGE`: first and last TCP port to listen on; `None` is any that is free.
     pub port_range: Option<(u16, u16)>,
-    /// `KVFERRY_SOCKET_DIR`: a directory for a Unix socket with a path, for peers of this host in another network
-    /// namespace. `None` offers only the abstract socket.
+    /// `KVFERRY_SOCKET_DIR`: a directory for a Unix socket with a path, for peers of this host in another
+    /// network namespace. `None` offers only the abstract socket.
     pub socket_dir: Option<PathBuf>,
     /// `KVFERRY_PEER_TIMEOUT`: silence after which a peer counts as lost.
     pub peer_timeout: Duration,
@@ -43,15 +43,17 @@ pub struct Settings {
     pub cancel_timeout: Duration,
     /// `KVFERRY_THREADS`: copy threads of the agent, 1 to 32.
     pub threads: usize,
-    /// `KVFERRY_INLINE_LIMIT`: bytes that `post` may copy itself when nothing is queued to the peer; 0 forbids it.
+    /// `KVFERRY_INLINE_LIMIT`: bytes that `post` may copy itself when nothing is queued to the peer; 0
+    /// forbids it.
     pub inline_limit: u64,
     /// `KVFERRY_QUEUE_DEPTH`: transfers to one peer that may be posted and unfinished.
     pub queue_depth: usize,
-    /// `KVFERRY_COLLAPSE`: whether registered host memory is rearranged into huge pages.
+    /// `KVFERRY_COLLAPSE`: whether memory from `alloc` is put on huge pages.
     pub collapse: bool,
     /// `KVFERRY_PTRACER`: whom this process allows to reach its memory under Yama's ptrace scope 1.
     pub ptracer: Ptracer,
-    /// `KVFERRY_TOKEN`: the secret that both sides must share; without one the secret in the metadata alone decides.
+    /// `KVFERRY_TOKEN`: the secret that both sides must share; without one the secret in the metadata alone
+    /// decides.
     pub token: Option<Token>,
     /// `KVFERRY_REQUIRE`: the only paths and mechanisms to use; empty is any.
     pub require: PathSet,
@@ -59,7 +61,8 @@ pub struct Settings {
     pub forbid: PathSet,
 }
 
-/// Whom this process allows to reach its memory where the kernel asks (Yama's ptrace scope 1, Ubuntu's default).
+/// Whom this process allows to reach its memory where the kernel asks (Yama's ptrace scope 1, Ubuntu's
+/// default).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Ptracer {
@@ -79,7 +82,7 @@ impl Settings {
     /// The first variable whose value is not allowed, with what is.
     pub fn from_env() -> Result<Self, SettingsError> {
         environment::warn_of_misspelt(std::env::vars_os());
-        environment::read(|variable| std::env::var_os(variable))
+        environment::read(std::env::var_os)
     }
 
     /// Checks the values, as [`Settings::from_env`] does with those of the environment.
@@ -98,7 +101,8 @@ impl Settings {
     /// Why the settings rule out a path with its mechanism, by their names; `None` if they allow it.
     ///
     /// `require` has two halves: if it names paths, the path must be one of them; if it names mechanisms, the
-    /// mechanism must be one of them. A name that is none of [`PathName::ALL`] can be neither required nor forbidden.
+    /// mechanism must be one of them. A name that is none of [`PathName::ALL`] can be neither required nor
+    /// forbidden.
     pub fn refusal(&self, path: &str, mechanism: &str) -> Option<String> {
         if self.forbid.has(path) || self.forbid.has(mechanism) {
             return Some(format!("KVFERRY_FORBID={} rules it out", self.forbid));

@@ -33,8 +33,8 @@ fn a_code_leads_to_its_texts() {
     assert_eq!(remedy("register.nonsense"), "");
 }
 
-/// Errors return their codes as string literals from functions whose names end in `code`, and show them in brackets
-/// at the end of their messages. All of these are in the table.
+/// Errors return their codes as string literals from functions whose names end in `code`, and show them in
+/// brackets at the end of their messages. All of these are in the table.
 #[test]
 fn every_code_that_an_error_can_return_is_in_the_table() {
     let mut used: BTreeMap<String, PathBuf> = BTreeMap::new();

@@ -212,8 +212,8 @@ pub enum DeregisterError {
         /// The first such id.
         id: RegionId,
     },
-    /// Peers may still touch the regions. No new transfer reaches them, and their memory must stay mapped: they are
-    /// quarantined until the call is repeated and returns Ok.
+    /// Peers may still touch the regions. No new transfer reaches them, and their memory must stay mapped:
+    /// they are quarantined until the call is repeated and returns Ok.
     #[error("{} may still touch {} after {waited:?} (deregister.busy)", quoted(peers), counted(regions))]
     Busy {
         /// The peers that have not let go.

@@ -6,8 +6,8 @@ use crate::codes;
 
 /// A setting whose value is not allowed.
 ///
-/// Displayed as `KVFERRY_THREADS=many: not a whole number; allowed: 1 to 32 (settings.invalid)`. The value of a
-/// secret is never part of it.
+/// Displayed as `KVFERRY_THREADS=many: not a whole number; allowed: 1 to 32 (settings.invalid)`. The value of
+/// a secret is never part of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct SettingsError {

@@ -14,7 +14,8 @@ use crate::region::Backing;
 /// Devices that GPU drivers map: what lies there is no host memory.
 const GPU_DEVICES: [&str; 3] = ["/dev/nvidia", "/dev/dri/", "/dev/kfd"];
 
-/// Checks the ranges of one batch: the kernel's list of mappings is read once, and the driver looked for once.
+/// Checks the ranges of one batch: the kernel's list of mappings is read once, and the driver looked for
+/// once.
 #[derive(Debug)]
 pub(super) struct Checker<'a> {
     allocs: &'a AllocTable,

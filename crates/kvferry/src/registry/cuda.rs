@@ -72,9 +72,10 @@ fn configured(file: &Path, depth: usize, places: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files of a pattern such as `/etc/ld.so.conf.d/*.conf`, sorted. Only the last component may hold a star.
+/// The files of a pattern such as `/etc/ld.so.conf.d/*.conf`, sorted. Only the last component may hold a
+/// star.
 fn matching(file: &Path, pattern: &str) -> Vec<PathBuf> {
-    let pattern = file.parent().unwrap_or(Path::new("/")).join(pattern);
+    let pattern = file.with_file_name(pattern);
     let (Some(directory), Some(name)) = (pattern.parent(), pattern.file_name().and_then(OsStr::to_str))
     else {
         return Vec::new();

@@ -76,7 +76,7 @@ pub(super) const TABLE: &[SettingDoc] = &[
         "KVFERRY_COLLAPSE",
         "false",
         "true or false (also 1, 0, yes, no, on, off)",
-        "Whether registered host memory is rearranged into huge pages, which makes copies faster and takes time at registration.",
+        "Whether memory from alloc is put on huge pages, which makes copies faster and the allocation slower.",
     ),
     doc(
         "KVFERRY_PTRACER",

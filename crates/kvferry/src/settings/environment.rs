@@ -44,8 +44,8 @@ pub(super) fn read(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<
     Ok(settings)
 }
 
-/// Warns of variables that look like a misspelt one of ours. An error would be too much: other programs may have
-/// `KVFERRY_` variables of their own.
+/// Warns of variables that look like a misspelt one of ours. An error would be too much: other programs may
+/// have `KVFERRY_` variables of their own.
 pub(super) fn warn_of_misspelt(variables: impl Iterator<Item = (OsString, OsString)>) {
     for (name, _) in variables {
         let Some(name) = name.to_str() else { continue };

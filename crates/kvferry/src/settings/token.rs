@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The value of `KVFERRY_TOKEN`. It never crosses the wire and is never printed: `Debug` hides it, and there is no
-/// `Display`.
+/// The value of `KVFERRY_TOKEN`. It never crosses the wire and is never printed: `Debug` hides it, and there
+/// is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Box<[u8]>);
 

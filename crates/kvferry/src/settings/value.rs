@@ -9,7 +9,8 @@ const TIMES: [(&str, u64); 5] =
 /// Units of size in bytes, largest first.
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// `3s`, `200ms`: a whole number and a unit. A bare number is not a duration, for it does not say of what; but 0 is.
+/// `3s`, `200ms`: a whole number and a unit. A bare number is not a duration, for it does not say of what;
+/// but 0 is.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, &'static str> {
     let (number, unit) = split(text)?;
     if unit.is_empty() {
@@ -41,8 +42,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
     }
     for (unit, scale) in TIMES {
         let scale = u128::from(scale);
-        // 90s reads better than 1m30s, and 3600s is rare: minutes only where nothing smaller is needed.
-        if nanos % scale == 0 {
+        if nanos.is_multiple_of(scale) {
             return format!("{}{unit}", nanos / scale);
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn show_size(bytes: u64) -> String {
     if bytes == 0 {
         return "0".to_owned();
     }
-    let (unit, scale) = SIZES.into_iter().find(|(_, scale)| bytes % scale == 0).unwrap_or(("B", 1));
+    let (unit, scale) = SIZES.into_iter().find(|(_, scale)| bytes.is_multiple_of(*scale)).unwrap_or(("B", 1));
     format!("{}{unit}", bytes / scale)
 }
 
