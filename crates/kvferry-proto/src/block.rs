@@ -44,9 +44,7 @@ impl Blocks<'_> {
     pub fn count(&self) -> u64 {
         match self {
             Self::Flat(blocks) => blocks.len() as u64,
-            Self::Grid(rows) => rows
-                .iter()
-                .fold(0, |sum: u64, row| sum.saturating_add(row.count)),
+            Self::Grid(rows) => rows.iter().fold(0, |sum: u64, row| sum.saturating_add(row.count)),
         }
     }
 }

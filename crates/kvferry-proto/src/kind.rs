@@ -25,13 +25,7 @@ pub enum MemoryKind {
 
 impl MemoryKind {
     /// All kinds, in wire order.
-    pub const ALL: [Self; 5] = [
-        Self::Dram,
-        Self::Vram,
-        Self::File,
-        Self::Block,
-        Self::Object,
-    ];
+    pub const ALL: [Self; 5] = [Self::Dram, Self::Vram, Self::File, Self::Block, Self::Object];
 }
 
 impl fmt::Display for MemoryKind {
@@ -56,13 +50,7 @@ impl TryFrom<u8> for MemoryKind {
     type Error = UnknownNumber;
 
     fn try_from(number: u8) -> Result<Self, UnknownNumber> {
-        Self::ALL
-            .get(usize::from(number))
-            .copied()
-            .ok_or(UnknownNumber {
-                what: "memory kind",
-                number,
-            })
+        Self::ALL.get(usize::from(number)).copied().ok_or(UnknownNumber { what: "memory kind", number })
     }
 }
 
@@ -99,10 +87,7 @@ impl TryFrom<u8> for Op {
         match number {
             0 => Ok(Self::Read),
             1 => Ok(Self::Write),
-            _ => Err(UnknownNumber {
-                what: "operation",
-                number,
-            }),
+            _ => Err(UnknownNumber { what: "operation", number }),
         }
     }
 }

@@ -56,15 +56,9 @@ impl RangeMap {
             .map(|(id, desc)| RangeEntry { id, desc })
             .collect();
         entries.sort_unstable_by_key(|e| (e.desc.kind, e.desc.device, e.desc.addr, e.id));
-        let mut map = Self {
-            groups: Vec::new(),
-            overlapping: 0,
-            entries,
-        };
+        let mut map = Self { groups: Vec::new(), overlapping: 0, entries };
         let mut start = 0;
-        for chunk in map
-            .entries
-            .chunk_by(|a, b| (a.desc.kind, a.desc.device) == (b.desc.kind, b.desc.device))
+        for chunk in map.entries.chunk_by(|a, b| (a.desc.kind, a.desc.device) == (b.desc.kind, b.desc.device))
         {
             let overlapping = count_overlapping(chunk);
             map.overlapping += overlapping;
@@ -102,30 +96,17 @@ impl RangeMap {
     /// The region that covers all `len` bytes from `addr` on; of several the one with the
     /// smallest id. None covers a range of zero length or one that wraps.
     pub fn find(&self, kind: MemoryKind, device: u32, addr: u64, len: u64) -> Option<RangeEntry> {
-        self.find_index(kind, device, addr, len)
-            .map(|index| self.entries[index])
+        self.find_index(kind, device, addr, len).map(|index| self.entries[index])
     }
 
     /// As [`find`](Self::find), but the position in [`entries`](Self::entries).
-    pub(crate) fn find_index(
-        &self,
-        kind: MemoryKind,
-        device: u32,
-        addr: u64,
-        len: u64,
-    ) -> Option<usize> {
+    pub(crate) fn find_index(&self, kind: MemoryKind, device: u32, addr: u64, len: u64) -> Option<usize> {
         let end = addr.checked_add(len).filter(|_| len != 0)?;
         self.group(kind, device)?.find(&self.entries, addr, end)
     }
 
     /// A region of another kind or device that covers the range: the caller named the wrong one.
-    pub fn find_elsewhere(
-        &self,
-        kind: MemoryKind,
-        device: u32,
-        addr: u64,
-        len: u64,
-    ) -> Option<RangeEntry> {
+    pub fn find_elsewhere(&self, kind: MemoryKind, device: u32, addr: u64, len: u64) -> Option<RangeEntry> {
         let end = addr.checked_add(len).filter(|_| len != 0)?;
         self.groups
             .iter()
@@ -161,9 +142,7 @@ impl Group {
         let below = entries.partition_point(|entry| entry.desc.addr <= addr);
         let index = match &self.tree {
             Some(tree) => tree.smallest_id(below, end)?,
-            None => below
-                .checked_sub(1)
-                .filter(|&index| entries[index].end() >= end)?,
+            None => below.checked_sub(1).filter(|&index| entries[index].end() >= end)?,
         };
         Some(self.range.start + index)
     }
@@ -188,11 +167,7 @@ impl fmt::Display for Nearest {
         match (self.before, self.past) {
             (0, _) => write!(f, "{past} past region {}", self.region.id),
             (_, 0) => write!(f, "{before} before region {}", self.region.id),
-            _ => write!(
-                f,
-                "{before} before and {past} past region {}",
-                self.region.id
-            ),
+            _ => write!(f, "{before} before and {past} past region {}", self.region.id),
         }
     }
 }
@@ -204,9 +179,7 @@ fn count_overlapping(entries: &[RangeEntry]) -> usize {
     let mut count = 0;
     for (index, entry) in entries.iter().enumerate() {
         let earlier = entry.desc.addr < reached;
-        let later = entries
-            .get(index + 1)
-            .is_some_and(|next| next.desc.addr < entry.end());
+        let later = entries.get(index + 1).is_some_and(|next| next.desc.addr < entry.end());
         count += usize::from(earlier || later);
         reached = reached.max(entry.end());
     }

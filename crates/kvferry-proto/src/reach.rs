@@ -63,19 +63,14 @@ impl Reach {
 
     fn from_wire(mechanism: u8, key: &[u8]) -> Self {
         match (mechanism, key) {
-            (CMA, &[stable @ (0 | 1)]) => Some(Self::Cma {
-                stable: stable == 1,
-            }),
+            (CMA, &[stable @ (0 | 1)]) => Some(Self::Cma { stable: stable == 1 }),
             (MAP, key) => postcard::take_from_bytes(key)
                 .ok()
                 .filter(|(_, rest)| rest.is_empty())
                 .map(|((memfd, offset), _)| Self::Map { memfd, offset }),
             _ => None,
         }
-        .unwrap_or_else(|| Self::Other {
-            mechanism,
-            key: key.into(),
-        })
+        .unwrap_or_else(|| Self::Other { mechanism, key: key.into() })
     }
 }
 

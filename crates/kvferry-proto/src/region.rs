@@ -8,9 +8,7 @@ use crate::kind::MemoryKind;
 use crate::reach::Reach;
 
 /// The number of a registration within one incarnation of an agent. Never reused.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
 pub struct RegionId(pub u64);
 
 impl fmt::Display for RegionId {
@@ -53,9 +51,7 @@ pub struct Incarnation(pub [u8; 16]);
 
 impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0[..4]
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -98,22 +94,14 @@ impl RegionDesc {
         }
         match self.end() {
             Some(_) => Ok(()),
-            None => Err(RegionError::Wrap {
-                addr: self.addr,
-                len: self.len,
-            }),
+            None => Err(RegionError::Wrap { addr: self.addr, len: self.len }),
         }
     }
 }
 
 impl fmt::Display for RegionDesc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            addr,
-            len,
-            kind,
-            device,
-        } = *self;
+        let Self { addr, len, kind, device } = *self;
         write!(f, "{addr:#x}, {}, {kind}", human_size(len))?;
         if kind != MemoryKind::Dram || device != 0 {
             write!(f, " device {device}")?;
@@ -143,7 +131,7 @@ pub enum RegionError {
 }
 
 /// A region of another agent, as its metadata describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteRegion {
     /// The owner's number for it.
     pub id: RegionId,

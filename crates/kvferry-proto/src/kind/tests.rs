@@ -14,10 +14,7 @@ fn numbers_are_the_wire_form() {
 
 #[test]
 fn unknown_numbers_are_errors() {
-    assert_eq!(
-        MemoryKind::try_from(5).unwrap_err().to_string(),
-        "5 is no memory kind"
-    );
+    assert_eq!(MemoryKind::try_from(5).unwrap_err().to_string(), "5 is no memory kind");
     assert!(postcard::from_bytes::<MemoryKind>(&[200]).is_err());
     assert!(postcard::from_bytes::<Op>(&[2]).is_err());
 }

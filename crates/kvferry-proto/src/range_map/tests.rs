@@ -5,12 +5,7 @@ use super::*;
 const TOP: u64 = 1 << 63;
 
 fn region(id: u64, kind: MemoryKind, device: u32, addr: u64, len: u64) -> (RegionId, RegionDesc) {
-    let desc = RegionDesc {
-        addr,
-        len,
-        kind,
-        device,
-    };
+    let desc = RegionDesc { addr, len, kind, device };
     (RegionId(id), desc)
 }
 
@@ -19,8 +14,7 @@ fn dram(id: u64, addr: u64, len: u64) -> (RegionId, RegionDesc) {
 }
 
 fn find(map: &RangeMap, addr: u64, len: u64) -> Option<u64> {
-    map.find(MemoryKind::Dram, 0, addr, len)
-        .map(|entry| entry.id.0)
+    map.find(MemoryKind::Dram, 0, addr, len).map(|entry| entry.id.0)
 }
 
 #[test]
@@ -55,23 +49,12 @@ fn kinds_and_devices_are_apart() {
 #[test]
 fn the_nearest_region_is_named_with_the_excess() {
     let map = RangeMap::new([dram(3, 0x10_0000, 0x10_0000), dram(4, 0x40_0000, 0x10_0000)]);
-    let text = |addr, len| {
-        map.nearest(MemoryKind::Dram, 0, addr, len)
-            .unwrap()
-            .to_string()
-    };
+    let text = |addr, len| map.nearest(MemoryKind::Dram, 0, addr, len).unwrap().to_string();
     assert_eq!(text(0x1f_1000, 0x1_0000), "4 KiB past region 3");
     assert_eq!(text(0x0f_f000, 0x1_0000), "4 KiB before region 3");
-    assert_eq!(
-        text(0x0f_f000, 0x11_0000),
-        "4 KiB before and 60 KiB past region 3"
-    );
+    assert_eq!(text(0x0f_f000, 0x11_0000), "4 KiB before and 60 KiB past region 3");
     assert_eq!(text(0x60_0000, 0x400), "1.0 MiB past region 4");
-    assert_eq!(
-        text(u64::MAX, u64::MAX),
-        "16.0 EiB past region 4",
-        "no panic"
-    );
+    assert_eq!(text(u64::MAX, u64::MAX), "16.0 EiB past region 4", "no panic");
 }
 
 #[test]

@@ -20,10 +20,7 @@ struct Node {
     id: u64,
 }
 
-const NOTHING: Node = Node {
-    end: 0,
-    id: u64::MAX,
-};
+const NOTHING: Node = Node { end: 0, id: u64::MAX };
 
 /// The best leaf found so far.
 struct Best {
@@ -36,27 +33,18 @@ impl CoverTree {
         let leaves = entries.len().next_power_of_two();
         let mut nodes = vec![NOTHING; 2 * leaves];
         for (node, entry) in nodes[leaves..].iter_mut().zip(entries) {
-            *node = Node {
-                end: entry.end(),
-                id: entry.id.0,
-            };
+            *node = Node { end: entry.end(), id: entry.id.0 };
         }
         for index in (1..leaves).rev() {
             let (left, right) = (nodes[2 * index], nodes[2 * index + 1]);
-            nodes[index] = Node {
-                end: left.end.max(right.end),
-                id: left.id.min(right.id),
-            };
+            nodes[index] = Node { end: left.end.max(right.end), id: left.id.min(right.id) };
         }
         Self { nodes }
     }
 
     /// Of the first `prefix` regions, the one with the smallest id that ends at `end` or later.
     pub(super) fn smallest_id(&self, prefix: usize, end: u64) -> Option<usize> {
-        let mut best = Best {
-            id: u64::MAX,
-            leaf: None,
-        };
+        let mut best = Best { id: u64::MAX, leaf: None };
         self.descend(1, 0, self.leaves(), prefix, end, &mut best);
         best.leaf
     }
@@ -66,25 +54,14 @@ impl CoverTree {
     }
 
     // As deep as the tree is high: 64 at most.
-    fn descend(
-        &self,
-        index: usize,
-        first: usize,
-        width: usize,
-        prefix: usize,
-        end: u64,
-        best: &mut Best,
-    ) {
+    fn descend(&self, index: usize, first: usize, width: usize, prefix: usize, end: u64, best: &mut Best) {
         let node = self.nodes[index];
         let hopeless = node.end < end || (best.leaf.is_some() && node.id >= best.id);
         if first >= prefix || hopeless {
             return;
         }
         if width == 1 {
-            *best = Best {
-                id: node.id,
-                leaf: Some(first),
-            };
+            *best = Best { id: node.id, leaf: Some(first) };
             return;
         }
         let half = width / 2;

@@ -9,18 +9,9 @@ fn known_and_unknown_ways_survive_the_wire() {
     for reach in [
         Reach::Cma { stable: false },
         Reach::Cma { stable: true },
-        Reach::Map {
-            memfd: 0,
-            offset: 0,
-        },
-        Reach::Map {
-            memfd: u64::MAX,
-            offset: 1 << 40,
-        },
-        Reach::Other {
-            mechanism: 99,
-            key: Box::from(*b"key of a later version"),
-        },
+        Reach::Map { memfd: 0, offset: 0 },
+        Reach::Map { memfd: u64::MAX, offset: 1 << 40 },
+        Reach::Other { mechanism: 99, key: Box::from(*b"key of a later version") },
     ] {
         assert_eq!(round_trip(&reach), reach);
     }
@@ -40,10 +31,7 @@ fn keys_in_a_form_not_known_are_kept_unread() {
         (MAP, &[0xff; 11]),
     ] {
         let reach = Reach::from_wire(mechanism, key);
-        let other = Reach::Other {
-            mechanism,
-            key: key.into(),
-        };
+        let other = Reach::Other { mechanism, key: key.into() };
         assert_eq!(reach, other);
         assert_eq!(round_trip(&reach), other);
     }

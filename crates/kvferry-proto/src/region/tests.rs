@@ -1,12 +1,7 @@
 use super::*;
 
 fn desc(addr: u64, len: u64) -> RegionDesc {
-    RegionDesc {
-        addr,
-        len,
-        kind: MemoryKind::Dram,
-        device: 0,
-    }
+    RegionDesc { addr, len, kind: MemoryKind::Dram, device: 0 }
 }
 
 #[test]
@@ -35,30 +30,17 @@ fn ends_are_checked() {
     assert_eq!(desc(1 << 63, 5).check(), Ok(()));
     assert_eq!(desc(u64::MAX, 1).end(), None);
     assert_eq!(desc(u64::MAX - 1, 1).check(), Ok(()));
-    assert!(matches!(
-        desc(u64::MAX, 1).check(),
-        Err(RegionError::Wrap { .. })
-    ));
-    assert!(matches!(
-        desc(7, 0).check(),
-        Err(RegionError::ZeroLength { .. })
-    ));
+    assert!(matches!(desc(u64::MAX, 1).check(), Err(RegionError::Wrap { .. })));
+    assert!(matches!(desc(7, 0).check(), Err(RegionError::ZeroLength { .. })));
 }
 
 #[test]
 fn texts() {
     assert_eq!(desc(0x7f00, 4096).to_string(), "0x7f00, 4 KiB, DRAM");
-    let vram = RegionDesc {
-        kind: MemoryKind::Vram,
-        device: 3,
-        ..desc(0x10, 1)
-    };
+    let vram = RegionDesc { kind: MemoryKind::Vram, device: 3, ..desc(0x10, 1) };
     assert_eq!(vram.to_string(), "0x10, 1 B, VRAM device 3");
     let incarnation = Incarnation(std::array::from_fn(|i| i as u8 + 0xa0));
     assert_eq!(incarnation.to_string(), "a0a1a2a3");
-    assert_eq!(
-        format!("{incarnation:?}"),
-        "Incarnation(a0a1a2a3a4a5a6a7a8a9aaabacadaeaf)"
-    );
+    assert_eq!(format!("{incarnation:?}"), "Incarnation(a0a1a2a3a4a5a6a7a8a9aaabacadaeaf)");
     assert_eq!(format!("{:?}", RegionKey(77)), "RegionKey(..)");
 }
