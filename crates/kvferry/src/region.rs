@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvferry_proto::{RegionDesc, RegionId, RegionKey};
 use kvferry_sys::{RegionSlice, SharedMemory, Touch};
@@ -26,6 +27,8 @@ pub struct LocalRegion {
     desc: RegionDesc,
     backing: Backing,
     whole: RegionSlice,
+    /// Set once and for ever when it is taken back.
+    gone: AtomicBool,
     /// Keeps safely registered memory alive for as long as anything holds the region.
     _owner: Option<Owner>,
 }
@@ -79,7 +82,7 @@ impl LocalRegion {
     ) -> Self {
         // SAFETY: the caller vouches for the range, and `backing` for how it may be touched.
         let whole = unsafe { RegionSlice::new(desc.addr, desc.len, backing.touch()) };
-        Self { id, key, desc, backing, whole, _owner: owner }
+        Self { id, key, desc, backing, whole, gone: AtomicBool::new(false), _owner: owner }
     }
 
     /// Its id, never reused.
@@ -102,6 +105,17 @@ impl LocalRegion {
         &self.backing
     }
 
+    /// Whether it is being deregistered, or is so already: no new copy may touch it.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// Marks it as gone. What copies looks at the mark after it has announced itself, and whoever takes the region
+    /// back looks for announced copies after the mark: one of the two sees the other.
+    pub(crate) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+    }
+
     /// The `len` bytes from address `addr` on; None if they do not lie wholly inside.
     ///
     /// The slice does not keep the memory alive: hold the region until the copy is over.
@@ -110,9 +124,15 @@ impl LocalRegion {
     }
 }
 
+impl fmt::Display for LocalRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "region {} ({}, {})", self.id, self.desc, self.backing)
+    }
+}
+
 impl fmt::Debug for LocalRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LocalRegion({}: {}, {})", self.id, self.desc, self.backing)
+        write!(f, "LocalRegion({self}, gone: {})", self.is_gone())
     }
 }
 

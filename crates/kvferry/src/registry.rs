@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kvferry_proto::{MemoryKind, RangeMap, RegionDesc, RegionId, RegionKey, human_size};
+use kvferry_proto::{MAX_BLOB_REGIONS, MemoryKind, RangeMap, RegionDesc, RegionId, RegionKey, human_size};
 
 use crate::alloc::AllocTable;
 use crate::error::{DeregisterError, RegionFault, RegisterCause, RegisterError};
@@ -14,8 +14,6 @@ mod cuda;
 
 use check::Checker;
 
-/// Most regions of one agent: what its metadata can carry.
-const MAX_REGIONS: usize = 1 << 20;
 /// Most faults that a dry run lists.
 const MAX_FAULTS: usize = 100;
 
@@ -130,6 +128,12 @@ impl Registry {
         (state.generation, live)
     }
 
+    /// The first number that no region has had yet, and which of the smaller ones peers may reach, ascending.
+    pub(crate) fn live_ids(&self) -> (u64, Vec<RegionId>) {
+        let state = self.read();
+        (state.last_id + 1, state.live().map(|entry| entry.region.id()).collect())
+    }
+
     /// Counts the changes of the set that peers may reach.
     pub(crate) fn generation(&self) -> u64 {
         self.read().generation
@@ -169,6 +173,7 @@ impl Registry {
         for id in ids {
             if let Some(entry) = state.regions.get_mut(id) {
                 changed |= !entry.quarantined;
+                entry.region.mark_gone();
                 entry.quarantined = true;
             }
         }
@@ -232,7 +237,8 @@ impl Registry {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self::with_room_for(MAX_REGIONS)
+        // What the metadata can carry.
+        Self::with_room_for(MAX_BLOB_REGIONS)
     }
 }
 

@@ -214,18 +214,19 @@ pub enum DeregisterError {
     },
     /// Peers may still touch the regions. No new transfer reaches them, and their memory must stay mapped:
     /// they are quarantined until the call is repeated and returns Ok.
-    #[error("{} may still touch {} after {waited:?} (deregister.busy)", quoted(peers), counted(regions))]
+    #[error("{} may still touch the memory after {waited:?} (deregister.busy)", quoted(peers))]
     Busy {
         /// The peers that have not let go.
         peers: Vec<String>,
-        /// The regions that stay quarantined.
-        regions: Vec<RegionId>,
         /// How long was waited.
         waited: Duration,
     },
     /// This process was forked from the one that built the agent.
     #[error("this process was forked from the one that built the agent (agent.forked)")]
     Forked,
+    /// The agent is closed.
+    #[error("the agent is closed (agent.closed)")]
+    Closed,
 }
 
 impl DeregisterError {
@@ -235,6 +236,7 @@ impl DeregisterError {
             Self::Unknown { .. } => "deregister.unknown",
             Self::Busy { .. } => "deregister.busy",
             Self::Forked => "agent.forked",
+            Self::Closed => "agent.closed",
         }
     }
 
@@ -253,13 +255,6 @@ fn quoted(peers: &[String]) -> String {
     let noun = if peers.len() == 1 { "peer" } else { "peers" };
     let names: Vec<String> = peers.iter().map(|peer| format!("{peer:?}")).collect();
     format!("{noun} {}", names.join(", "))
-}
-
-fn counted(regions: &[RegionId]) -> String {
-    match regions {
-        [one] => format!("region {one}"),
-        many => format!("{} regions", many.len()),
-    }
 }
 
 #[cfg(test)]

@@ -271,10 +271,15 @@ fn a_quarantined_region_is_out_of_reach_and_kept() {
     assert!(registry.quarantined().is_empty());
     assert!(registry.get(ids[1]).is_some());
     assert!(weak.strong_count() > 0);
-    drop(live);
+    let next = ids[1].0 + 1;
+    assert_eq!(registry.live_ids(), (next, vec![ids[1]]));
+    assert!(!live[0].is_gone());
     let held = registry.get(ids[1]).expect("registered");
+    drop(live);
     registry.begin_deregister(&ids[1..]).expect("known");
+    assert!(held.is_gone(), "transfers that hold the region see that it is taken back");
     registry.finish_deregister(&ids[1..]);
+    assert_eq!(registry.live_ids(), (next, Vec::new()));
     assert!(weak.strong_count() > 0, "a transfer still holds the region");
     drop(held);
     assert_eq!(weak.strong_count(), 0);
