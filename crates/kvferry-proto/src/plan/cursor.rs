@@ -100,6 +100,12 @@ impl PlanCursor {
         self.segments
     }
 
+    /// Whether nothing follows. It may take another call of [`next_chunk`](Self::next_chunk) to find that out where
+    /// the last pairs have no route.
+    pub fn is_exhausted(&self) -> bool {
+        self.open.segment.len == 0 && self.position >= self.plan.blocks
+    }
+
     /// Puts the next segments of one route into `out`, in place of what was there; false, and
     /// `out` empty, at the end.
     ///

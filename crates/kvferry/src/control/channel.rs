@@ -1,0 +1,227 @@
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+
+use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
+
+use crate::{
+    peer::Peer,
+    transfer::NotifyToken,
+    transport::{Attach, Link},
+};
+
+/// Bytes that may wait to be sent: what an inbox holds, and as much again for the rest.
+const MAX_QUEUED: usize = 128 << 20;
+
+/// Descriptors that may have come in without their frame.
+const MAX_FDS: usize = 64;
+
+/// Reads of one turn, so that one peer does not keep the others waiting.
+const READS: usize = 16;
+
+/// Frames of one turn that are written together.
+const JOIN: usize = 256 << 10;
+
+/// One control channel: a socket, and the session on it.
+pub(super) struct Channel {
+    pub(super) fd: OwnedFd,
+    pub(super) session: Session,
+    /// The peer that we opened this channel to; none on a channel that was opened to us.
+    pub(super) peer: Option<Arc<Peer>>,
+    /// Whether an earlier channel to the same incarnation had been up.
+    pub(super) again: bool,
+    pub(super) pid: i32,
+    pub(super) process: Option<Arc<OwnedFd>>,
+    pub(super) attach: Option<Box<dyn Attach>>,
+    pub(super) link: Option<Arc<dyn Link>>,
+    /// Why attaching failed, to be told once the channel is gone.
+    pub(super) attach_error: Option<crate::error::ConnectError>,
+    /// The regions that the peer was told of when it was admitted.
+    pub(super) told: Vec<RegionId>,
+    /// Whom it was admitted as.
+    pub(super) told_to: Option<Identity>,
+    /// Descriptors of the transport message that is the next action.
+    pub(super) arrived_fds: Vec<OwnedFd>,
+    /// How the peer broke the protocol, where its session could not see it.
+    pub(super) violation: Option<String>,
+    /// Whether the link has been up.
+    pub(super) up: bool,
+    /// The kernel has said that the process at the other end is dead.
+    pub(super) died: bool,
+    pub(super) tokens: HashMap<u64, NotifyToken>,
+    pub(super) last_token: u64,
+    /// Descriptors of transport messages that the session is about to send.
+    pub(super) sending_fds: VecDeque<Vec<Arc<OwnedFd>>>,
+    reader: FrameReader,
+    came_fds: VecDeque<OwnedFd>,
+    out: VecDeque<Out>,
+    queued: usize,
+    pub(super) wants_write: bool,
+}
+
+struct Out {
+    bytes: Vec<u8>,
+    sent: usize,
+    fds: Vec<Arc<OwnedFd>>,
+}
+
+/// What a turn of reading brought.
+pub(super) enum Read {
+    /// A frame, with the descriptors that belong to it.
+    Frame(Frame, Vec<OwnedFd>),
+    /// Bytes that are no frame.
+    Malformed(kvferry_proto::FrameError),
+    /// More or fewer descriptors than frames say.
+    Descriptors,
+    /// The stream is over.
+    Ended,
+    /// An error of the stream.
+    Broken(io::Error),
+}
+
+impl Channel {
+    pub(super) fn new(fd: OwnedFd, session: Session, peer: Option<Arc<Peer>>) -> Self {
+        let pid = kvferry_sys::peer_credentials(&fd).map_or(0, |c| c.pid);
+        let process = kvferry_sys::peer_pidfd(&fd).map(Arc::new);
+        Self {
+            fd,
+            session,
+            peer,
+            again: false,
+            pid,
+            process,
+            attach: None,
+            link: None,
+            attach_error: None,
+            told: Vec::new(),
+            told_to: None,
+            arrived_fds: Vec::new(),
+            violation: None,
+            up: false,
+            died: false,
+            tokens: HashMap::new(),
+            last_token: 0,
+            sending_fds: VecDeque::new(),
+            reader: FrameReader::new(),
+            came_fds: VecDeque::new(),
+            out: VecDeque::new(),
+            queued: 0,
+            wants_write: false,
+        }
+    }
+
+    /// Reads what is there, frame by frame.
+    pub(super) fn read(&mut self) -> Vec<Read> {
+        let mut came = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        for _ in 0..READS {
+            let mut fds = Vec::new();
+            match kvferry_sys::recv_with_fds(&self.fd, &mut buffer, &mut fds) {
+                Ok(0) => {
+                    came.push(Read::Ended);
+                    break;
+                }
+                Ok(n) => {
+                    self.came_fds.extend(fds);
+                    if !self.take(&buffer[..n], &mut came) {
+                        break;
+                    }
+                    if n < buffer.len() / 2 {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    came.push(Read::Broken(e));
+                    break;
+                }
+            }
+        }
+        came
+    }
+
+    fn take(&mut self, mut bytes: &[u8], came: &mut Vec<Read>) -> bool {
+        while !bytes.is_empty() {
+            bytes = &bytes[self.reader.push(bytes)..];
+            loop {
+                match self.reader.pop() {
+                    Ok(Some(frame)) => {
+                        let count = usize::from(frame.fds());
+                        if count > self.came_fds.len() {
+                            came.push(Read::Descriptors);
+                            return false;
+                        }
+                        let fds = self.came_fds.drain(..count).collect();
+                        came.push(Read::Frame(frame, fds));
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        came.push(Read::Malformed(error));
+                        return false;
+                    }
+                }
+            }
+        }
+        if self.came_fds.len() > MAX_FDS {
+            came.push(Read::Descriptors);
+            return false;
+        }
+        true
+    }
+
+    /// Takes a frame in to be sent. False if the peer does not read and too much waits already.
+    pub(super) fn queue(&mut self, frame: &Frame) -> bool {
+        let fds = if frame.fds() > 0 { self.sending_fds.pop_front().unwrap_or_default() } else { Vec::new() };
+        let join = self.out.back_mut().filter(|o| o.sent == 0 && fds.is_empty() && o.bytes.len() < JOIN);
+        let (bytes, before) = match join {
+            Some(out) => {
+                let before = out.bytes.len();
+                (&mut out.bytes, before)
+            }
+            None => {
+                self.out.push_back(Out { bytes: Vec::new(), sent: 0, fds });
+                match self.out.back_mut() {
+                    Some(out) => (&mut out.bytes, 0),
+                    None => return false,
+                }
+            }
+        };
+        if let Err(error) = frame.encode_into(bytes) {
+            tracing::error!(target: "kvferry::control", "a {} frame cannot be sent: {error}", frame.name());
+            return true;
+        }
+        self.queued += bytes.len() - before;
+        self.queued <= MAX_QUEUED
+    }
+
+    /// Sends as much as goes. `Ok(true)` if all is sent.
+    pub(super) fn flush(&mut self) -> io::Result<bool> {
+        while let Some(out) = self.out.front_mut() {
+            if out.sent == out.bytes.len() {
+                self.out.pop_front();
+                continue;
+            }
+            let fds: Vec<BorrowedFd<'_>> =
+                if out.sent == 0 { out.fds.iter().map(|fd| fd.as_fd()).collect() } else { Vec::new() };
+            match kvferry_sys::send_with_fds(&self.fd, &out.bytes[out.sent..], &fds) {
+                Ok(n) => {
+                    out.sent += n;
+                    self.queued -= n;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// A number by which the session names a transfer's notification.
+    pub(super) fn token(&mut self, token: NotifyToken) -> u64 {
+        self.last_token += 1;
+        self.tokens.insert(self.last_token, token);
+        self.last_token
+    }
+}

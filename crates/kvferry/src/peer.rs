@@ -1,0 +1,305 @@
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, RwLock, Weak,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::SeqCst,
+        },
+    },
+    time::{Duration, Instant},
+};
+
+use kvferry_proto::{
+    Endpoint, Host, Incarnation, LiveRegions, NotifyCredit, NotifySender, RangeMap, RegionId, RemoteRegion, Reservation,
+    Secret,
+};
+
+use crate::{
+    error::{ConnectError, FaultCause, NotifyError, PostError},
+    transfer::TransferCore,
+    transport::{Link, RemoteRef},
+};
+
+/// One incarnation of a peer whose metadata is loaded, and the link that we opened to it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) contact: RwLock<Contact>,
+    regions: RwLock<RemoteSet>,
+    link: Mutex<LinkState>,
+    link_changed: Condvar,
+    gone: OnceLock<FaultCause>,
+    outstanding: AtomicUsize,
+    /// The sender of notifications while no session has it, and the room that it knows of.
+    sender: Mutex<Option<NotifySender>>,
+    credit: RwLock<NotifyCredit>,
+    transfers: Mutex<HashMap<u64, Weak<TransferCore>>>,
+}
+
+/// How to reach the peer and prove that we may.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contact {
+    pub(crate) host: Option<Host>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) secret: Option<Secret>,
+}
+
+/// How far the link to a peer has come.
+#[derive(Clone, Debug)]
+pub(crate) enum LinkState {
+    /// Nobody has tried yet.
+    Idle,
+    /// The control thread is at it.
+    Connecting,
+    /// Ready.
+    Up { link: Arc<dyn Link>, channel: u64 },
+    /// The last try failed; another may succeed.
+    Failed(ConnectError),
+    /// The peer is gone for good.
+    Gone(ConnectError),
+}
+
+#[derive(Debug, Default)]
+struct RemoteSet {
+    by_id: HashMap<RegionId, RemoteRef>,
+    map: Arc<RangeMap>,
+}
+
+impl Peer {
+    pub(crate) fn new(name: &str, incarnation: Incarnation, contact: Contact) -> Self {
+        Self {
+            name: name.into(),
+            incarnation,
+            contact: RwLock::new(contact),
+            regions: RwLock::default(),
+            link: Mutex::new(LinkState::Idle),
+            link_changed: Condvar::new(),
+            gone: OnceLock::new(),
+            outstanding: AtomicUsize::new(0),
+            sender: Mutex::new(None),
+            credit: RwLock::default(),
+            transfers: Mutex::default(),
+        }
+    }
+
+    // Regions.
+
+    /// Takes in the regions of a blob: in place of the known ones, or beside them. Regions that their owner has revoked stay out.
+    pub(crate) fn take_regions(&self, regions: Vec<RemoteRegion>, replace: bool) {
+        let mut set = self.regions.write().unwrap_or_else(|e| e.into_inner());
+        let mut old = std::mem::take(&mut set.by_id);
+        if replace {
+            let listed: HashMap<_, _> = regions.iter().map(|r| (r.id, ())).collect();
+            // A transfer under way holds its own reference; what stays revoked must stay known as such.
+            old.retain(|id, r| listed.contains_key(id) || r.is_revoked());
+        }
+        for region in regions {
+            match old.get_mut(&region.id) {
+                Some(known) => known.region = region,
+                None => {
+                    old.insert(region.id, RemoteRef { region, revoked: Arc::new(AtomicBool::new(false)) });
+                }
+            }
+        }
+        set.by_id = old;
+        set.rebuild();
+    }
+
+    /// The peer has revoked these regions (`None` = all).
+    pub(crate) fn revoke_regions(&self, ids: Option<&[u64]>) {
+        let mut set = self.regions.write().unwrap_or_else(|e| e.into_inner());
+        match ids {
+            Some(ids) => {
+                for id in ids {
+                    if let Some(region) = set.by_id.get(&RegionId(*id)) {
+                        region.revoked.store(true, SeqCst);
+                    }
+                }
+            }
+            None => set.by_id.values().for_each(|r| r.revoked.store(true, SeqCst)),
+        }
+        set.rebuild();
+    }
+
+    /// The peer has told which of its regions exist: the others are gone.
+    pub(crate) fn keep_only_live(&self, live: &LiveRegions) {
+        let set = self.regions.read().unwrap_or_else(|e| e.into_inner());
+        let gone: Vec<u64> = set.by_id.keys().filter(|id| live.excludes(**id)).map(|id| id.0).collect();
+        drop(set);
+        if !gone.is_empty() {
+            self.revoke_regions(Some(&gone));
+        }
+    }
+
+    /// The live regions, for lookups by address.
+    pub(crate) fn range_map(&self) -> Arc<RangeMap> {
+        self.regions.read().unwrap_or_else(|e| e.into_inner()).map.clone()
+    }
+
+    /// A region by id, revoked or not.
+    pub(crate) fn region(&self, id: RegionId) -> Option<RemoteRef> {
+        self.regions.read().unwrap_or_else(|e| e.into_inner()).by_id.get(&id).cloned()
+    }
+
+    // Link.
+
+    pub(crate) fn link_state(&self) -> LinkState {
+        crate::lock(&self.link).clone()
+    }
+
+    /// The link, if it is up.
+    pub(crate) fn link(&self) -> Option<Arc<dyn Link>> {
+        match &*crate::lock(&self.link) {
+            LinkState::Up { link, .. } => Some(link.clone()),
+            _ => None,
+        }
+    }
+
+    /// The control channel, if the link is up.
+    pub(crate) fn channel(&self) -> Option<u64> {
+        match &*crate::lock(&self.link) {
+            LinkState::Up { channel, .. } => Some(*channel),
+            _ => None,
+        }
+    }
+
+    /// Marks the start of a try; false if one is under way, has succeeded, or the peer is gone.
+    pub(crate) fn begin_connect(&self) -> bool {
+        let mut link = crate::lock(&self.link);
+        let begin = matches!(*link, LinkState::Idle | LinkState::Failed(_));
+        if begin {
+            *link = LinkState::Connecting;
+        }
+        begin
+    }
+
+    pub(crate) fn set_link(&self, state: LinkState) {
+        let mut link = crate::lock(&self.link);
+        if !matches!(*link, LinkState::Gone(_)) {
+            *link = state;
+        }
+        drop(link);
+        self.link_changed.notify_all();
+    }
+
+    /// Waits while a try is under way.
+    pub(crate) fn await_link(&self, timeout: Duration) -> LinkState {
+        let deadline = Instant::now() + timeout;
+        let mut link = crate::lock(&self.link);
+        while matches!(*link, LinkState::Connecting) {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { break };
+            link = self.link_changed.wait_timeout(link, left).unwrap_or_else(|e| e.into_inner()).0;
+        }
+        link.clone()
+    }
+
+    // The end.
+
+    /// Why nothing can be posted to this peer any more.
+    pub(crate) fn gone(&self) -> Option<FaultCause> {
+        self.gone.get().cloned()
+    }
+
+    /// Marks the peer as gone and fails its transfers. Only the first cause counts.
+    pub(crate) fn go(&self, cause: FaultCause, error: ConnectError) {
+        let _ = self.gone.set(cause.clone());
+        let link = std::mem::replace(&mut *crate::lock(&self.link), LinkState::Gone(error));
+        self.link_changed.notify_all();
+        self.revoke_regions(None);
+        self.fail_transfers(&cause);
+        if let LinkState::Up { link, .. } = link {
+            link.lost(cause);
+        }
+    }
+
+    /// Ends every active transfer with `cause`.
+    pub(crate) fn fail_transfers(&self, cause: &FaultCause) {
+        for transfer in self.transfers() {
+            transfer.fail(cause.clone());
+        }
+    }
+
+    // Transfers.
+
+    pub(crate) fn adopt_transfer(&self, handle: u64, transfer: &Arc<TransferCore>) {
+        crate::lock(&self.transfers).insert(handle, Arc::downgrade(transfer));
+    }
+
+    pub(crate) fn forget_transfer(&self, handle: u64) {
+        crate::lock(&self.transfers).remove(&handle);
+    }
+
+    fn transfers(&self) -> Vec<Arc<TransferCore>> {
+        crate::lock(&self.transfers).values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes a place among the posted transfers.
+    pub(crate) fn take_slot(&self, depth: usize) -> Result<Slot<'_>, PostError> {
+        if self.outstanding.fetch_add(1, SeqCst) >= depth {
+            self.return_slot();
+            return Err(PostError::Backlog { depth });
+        }
+        Ok(Slot { peer: self, kept: false })
+    }
+
+    pub(crate) fn return_slot(&self) {
+        self.outstanding.fetch_sub(1, SeqCst);
+    }
+
+    // Notifications.
+
+    /// Reserves room in the peer's inbox for a payload.
+    pub(crate) fn reserve(&self, payload: Vec<u8>) -> Result<Reservation, NotifyError> {
+        let credit = self.credit.read().unwrap_or_else(|e| e.into_inner());
+        let bytes = payload.len();
+        credit.reserve(payload).map_err(|error| match error {
+            kvferry_proto::NotifyError::TooLarge { .. } => {
+                NotifyError::TooLarge { bytes, max: kvferry_proto::MAX_NOTIFICATION }
+            }
+            _ => NotifyError::Backlog { peer: self.name.clone(), bytes },
+        })
+    }
+
+    /// The sender that an earlier session has left.
+    pub(crate) fn take_sender(&self) -> Option<NotifySender> {
+        crate::lock(&self.sender).take()
+    }
+
+    pub(crate) fn put_sender(&self, sender: NotifySender) {
+        *crate::lock(&self.sender) = Some(sender);
+    }
+
+    /// Where room is reserved from now on.
+    pub(crate) fn set_credit(&self, credit: NotifyCredit) {
+        *self.credit.write().unwrap_or_else(|e| e.into_inner()) = credit;
+    }
+}
+
+impl RemoteSet {
+    fn rebuild(&mut self) {
+        let live = self.by_id.values().filter(|r| !r.is_revoked());
+        self.map = Arc::new(RangeMap::new(live.map(|r| (r.region.id, r.region.desc))));
+    }
+}
+
+/// A place among a peer's posted transfers, given back unless kept.
+pub(crate) struct Slot<'a> {
+    peer: &'a Peer,
+    kept: bool,
+}
+
+impl Slot<'_> {
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.peer.return_slot();
+        }
+    }
+}

@@ -1,0 +1,543 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, Weak,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
+    },
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use kvferry_proto::{Op, Reservation};
+use kvferry_sys::{Phase, StateWord};
+
+use crate::{
+    agent::Shared,
+    control::Command,
+    error::{CancelError, FaultCause, NotifyError, PostError, ReleaseError, TransferFault, WaitTimeout},
+    path::Route,
+    peer::Peer,
+    queue::{CompletionQueue, Event, WeakQueue},
+    transport::{LinkOp, OpReport, OpSink, Residue},
+};
+
+mod options;
+mod table;
+mod telemetry;
+
+pub use options::TransferOptions;
+pub(crate) use table::TransferTable;
+pub use telemetry::Telemetry;
+pub(crate) use telemetry::Timing;
+
+/// How far a transfer has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// Never posted.
+    Created,
+    /// Posted; nothing has been copied yet.
+    Posted,
+    /// Being copied, or copied with its notification on the way.
+    Running,
+    /// All bytes are visible where they belong, and the peer's engine has the notification if there is one.
+    Done,
+    /// Failed. Any subset of the destination bytes may have changed, none outside the blocks.
+    Failed(Arc<TransferFault>),
+    /// Cancelled. As with `Failed`, any subset of the destination bytes may have changed.
+    Cancelled,
+}
+
+impl Status {
+    /// Whether the transfer has ended.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Done | Self::Failed(_) | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Created => f.write_str("created"),
+            Self::Posted => f.write_str("posted"),
+            Self::Running => f.write_str("running"),
+            Self::Done => f.write_str("done"),
+            Self::Failed(fault) => write!(f, "failed: {fault}"),
+            Self::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+/// A transfer: posted as often as one likes, one attempt at a time.
+///
+/// Dropping it starts its cancel and never blocks; its memory is let go when it is quiet. The registrations that it
+/// touches live for as long.
+#[derive(Debug)]
+pub struct Transfer {
+    core: Arc<TransferCore>,
+}
+
+impl Transfer {
+    pub(crate) fn new(core: Arc<TransferCore>) -> Self {
+        Self { core }
+    }
+
+    /// The handle by which events name this transfer: never used twice by an agent.
+    pub fn handle(&self) -> u64 {
+        self.core.handle()
+    }
+
+    /// Starts the transfer, with the notification it was created with.
+    ///
+    /// Waits for no peer, queue, lock or socket. Small transfers ([`Settings::inline_limit`](crate::Settings)) may be copied by
+    /// the calling thread.
+    pub fn post(&self) -> Result<(), PostError> {
+        self.core.post(self.core.notification.clone())
+    }
+
+    /// Starts the transfer with this notification instead of the one it was created with; `None` sends none.
+    pub fn post_with_notification(&self, payload: Option<Vec<u8>>) -> Result<(), PostError> {
+        self.core.post(payload.map(Into::into))
+    }
+
+    /// How far the transfer has come.
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// Waits until the transfer has ended, for as long as `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Result<Status, WaitTimeout> {
+        self.core.wait(timeout).ok_or(WaitTimeout { waited: timeout })
+    }
+
+    /// Cancels with the time-out of the settings: see [`Transfer::cancel_within`].
+    pub fn cancel(&self) -> Result<(), CancelError> {
+        self.cancel_within(self.core.shared.settings.cancel_timeout)
+    }
+
+    /// Stops the transfer and waits for it to be quiet.
+    ///
+    /// `Ok` means that nothing of the transfer touches our memory and none of its writes can land at the peer. A transfer that
+    /// has ended stays as it ended, one whose bytes are all in place goes on to `Done`.
+    pub fn cancel_within(&self, timeout: Duration) -> Result<(), CancelError> {
+        self.core.cancel(timeout)
+    }
+
+    /// Cancels if need be and gives the transfer up: see [`Transfer::release_within`].
+    pub fn release(self) -> Result<(), ReleaseError> {
+        let timeout = self.core.shared.settings.cancel_timeout;
+        self.release_within(timeout)
+    }
+
+    /// Gives the transfer up once it is quiet, cancelling it if it runs. Where it does not become quiet in time, the transfer comes
+    /// back in the error.
+    pub fn release_within(self, timeout: Duration) -> Result<(), ReleaseError> {
+        match self.core.cancel(timeout) {
+            Ok(()) => Ok(()),
+            Err(cause) => Err(ReleaseError { cause, transfer: self }),
+        }
+    }
+
+    /// What the last attempt measured.
+    pub fn telemetry(&self) -> Telemetry {
+        self.core.telemetry()
+    }
+
+    /// A future that ends with the transfer. Dropping it changes nothing.
+    pub fn completion(&self) -> Completion {
+        Completion { core: self.core.clone() }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.core.shared.transfers.remove(self.core.handle());
+        if !self.core.shared.forked() {
+            self.core.begin_cancel();
+            self.core.peer.forget_transfer(self.core.handle());
+        }
+    }
+}
+
+/// Ends with the [`Status`] that a transfer ends with.
+#[derive(Debug)]
+pub struct Completion {
+    core: Arc<TransferCore>,
+}
+
+impl Future for Completion {
+    type Output = Status;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Status> {
+        let mut waiters = self.core.arm();
+        let status = self.core.status();
+        if status.is_final() {
+            return Poll::Ready(status);
+        }
+        if !waiters.iter().any(|w| w.will_wake(cx.waker())) {
+            waiters.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// The engine's side of a transfer.
+pub(crate) struct TransferCore {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peer: Arc<Peer>,
+    handle: OnceLock<u64>,
+    op: Op,
+    blocks: u64,
+    bytes: u64,
+    notification: Option<Arc<[u8]>>,
+    word: StateWord,
+    /// Operations of this attempt that are not done yet.
+    pending: AtomicU32,
+    ops: OnceLock<Box<[Arc<dyn LinkOp>]>>,
+    /// What this attempt sends when its data is visible, with its reserved room in the peer's inbox.
+    outgoing: Mutex<Option<Reservation>>,
+    fault: Mutex<Option<(u32, Arc<TransferFault>)>>,
+    queue: Option<WeakQueue>,
+    timing: Timing,
+    has_waiters: AtomicBool,
+    waiters: Mutex<Vec<Waker>>,
+    changed: Condvar,
+}
+
+/// What a [`TransferCore`] is made from.
+pub(crate) struct NewTransfer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) peer: Arc<Peer>,
+    pub(crate) op: Op,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) options: TransferOptions,
+}
+
+impl TransferCore {
+    pub(crate) fn new(new: NewTransfer) -> Arc<Self> {
+        Arc::new(Self {
+            shared: new.shared,
+            peer: new.peer,
+            handle: OnceLock::new(),
+            op: new.op,
+            blocks: new.blocks,
+            bytes: new.bytes,
+            notification: new.options.notification.map(Into::into),
+            word: StateWord::new(),
+            pending: AtomicU32::new(0),
+            ops: OnceLock::new(),
+            outgoing: Mutex::new(None),
+            fault: Mutex::new(None),
+            queue: new.options.queue.as_ref().map(CompletionQueue::downgrade),
+            timing: Timing::default(),
+            has_waiters: AtomicBool::new(false),
+            waiters: Mutex::new(Vec::new()),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The handle; 0 before the transfer is in the table.
+    pub(crate) fn handle(&self) -> u64 {
+        self.handle.get().copied().unwrap_or_default()
+    }
+
+    /// Gives the transfer its handle and its operations. Once, before anybody else sees it.
+    pub(crate) fn arm_with(&self, handle: u64, ops: Box<[Arc<dyn LinkOp>]>) {
+        let _ = self.handle.set(handle);
+        let _ = self.ops.set(ops);
+    }
+
+    fn ops(&self) -> &[Arc<dyn LinkOp>] {
+        self.ops.get().map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// The route of most bytes.
+    pub(crate) fn route(&self) -> Option<Route> {
+        self.ops().first().map(|op| op.route())
+    }
+
+    fn post(self: &Arc<Self>, notification: Option<Arc<[u8]>>) -> Result<(), PostError> {
+        let begun = Instant::now();
+        if self.shared.forked() {
+            return Err(PostError::Forked);
+        }
+        if let Some(cause) = self.peer.gone() {
+            return Err(PostError::Fault(cause));
+        }
+        let slot = self.peer.take_slot(self.shared.settings.queue_depth)?;
+        let reserved = notification.map(|n| self.peer.reserve(n.to_vec())).transpose()?;
+        let Ok(attempt) = self.word.post() else {
+            return Err(PostError::Active);
+        };
+        // From here on the attempt is ours: what it holds is given back when it ends.
+        slot.keep();
+        *crate::lock(&self.outgoing) = reserved;
+        self.shared.counters.in_flight.fetch_add(1, Relaxed);
+        self.timing.start();
+        self.pending.store(self.ops().len() as u32, SeqCst);
+        for op in self.ops() {
+            if !self.word.enter(attempt) {
+                break;
+            }
+            if op.submit(attempt).is_err() {
+                self.word.exit();
+                self.end(attempt, Phase::Cancelled);
+                self.ops().iter().for_each(|op| op.request_cancel());
+                return Err(PostError::Backlog { depth: self.shared.settings.queue_depth });
+            }
+        }
+        if self.ops().is_empty() && self.word.enter(attempt) {
+            self.word.exit();
+            self.landed(attempt);
+        }
+        // The peer may have gone between the look above and the word: whoever is second sees the other.
+        if let Some(cause) = self.peer.gone() {
+            self.fail(cause);
+        }
+        self.timing.posted(begun.elapsed());
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self.word.snapshot().phase {
+            Phase::Created => Status::Created,
+            Phase::Posted => Status::Posted,
+            Phase::Running | Phase::Landed => Status::Running,
+            Phase::Done => Status::Done,
+            Phase::Cancelled => Status::Cancelled,
+            Phase::Failed => Status::Failed(self.current_fault()),
+        }
+    }
+
+    fn current_fault(&self) -> Arc<TransferFault> {
+        // The cause is written before the phase, so it is there.
+        let fault = crate::lock(&self.fault).as_ref().map(|(_, fault)| fault.clone());
+        fault.unwrap_or_else(|| Arc::new(self.fault_of(FaultCause::Closed)))
+    }
+
+    fn fault_of(&self, cause: FaultCause) -> TransferFault {
+        let op = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+        };
+        TransferFault { op, peer: self.peer.name.clone(), blocks: self.blocks, bytes: self.bytes, cause }
+    }
+
+    /// Ends the transfer as failed if it is active.
+    pub(crate) fn fail(&self, cause: FaultCause) {
+        let now = self.word.snapshot();
+        if matches!(now.phase, Phase::Posted | Phase::Running | Phase::Landed) {
+            self.fail_attempt(now.attempt, cause);
+        }
+    }
+
+    fn fail_attempt(&self, attempt: u32, cause: FaultCause) {
+        let code = cause.code();
+        {
+            // The first cause of an attempt stands; a late cause of an earlier attempt must not mask it.
+            let mut fault = crate::lock(&self.fault);
+            if fault.as_ref().is_some_and(|(of, _)| *of >= attempt) {
+                return;
+            }
+            *fault = Some((attempt, Arc::new(self.fault_of(cause))));
+        }
+        if self.end(attempt, Phase::Failed) {
+            self.shared.counters.failed(code);
+            self.ops().iter().for_each(|op| op.request_cancel());
+        }
+    }
+
+    /// Starts the cancel of an active transfer.
+    pub(crate) fn begin_cancel(&self) {
+        if let Some(attempt) = self.word.cancel() {
+            self.ended(attempt, Phase::Cancelled);
+            self.shared.counters.cancels.fetch_add(1, Relaxed);
+            self.ops().iter().for_each(|op| op.request_cancel());
+        }
+    }
+
+    fn cancel(&self, timeout: Duration) -> Result<(), CancelError> {
+        let deadline = Instant::now() + timeout;
+        self.begin_cancel();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            self.ops().iter().for_each(|op| op.poll_quiet());
+            if self.word.snapshot().inflight == 0 {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(self.unquiet(timeout));
+            }
+            let waiters = self.arm();
+            if self.word.snapshot().inflight > 0 {
+                // What another process must do is not signalled to us: look again soon.
+                let _ = self.changed.wait_timeout(waiters, pause.min(deadline - now));
+                pause = (pause * 2).min(Duration::from_millis(2));
+            }
+        }
+    }
+
+    fn unquiet(&self, waited: Duration) -> CancelError {
+        let peer = self.peer.name.clone();
+        let residue = self.ops().iter().map(|op| op.residue()).max().unwrap_or(Residue::Discarded);
+        match residue {
+            Residue::Discarded => {
+                self.shared.counters.fences.fetch_add(1, Relaxed);
+                CancelError::Fenced { peer, waited }
+            }
+            Residue::Peer => CancelError::StillRunning { by: format!("peer {peer:?}"), waited },
+            Residue::ThisProcess => CancelError::StillRunning { by: "this process".into(), waited },
+        }
+    }
+
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<Status> {
+        // A short spin catches the small transfers without a trip through the kernel.
+        for _ in 0..64 {
+            let status = self.status();
+            if status.is_final() {
+                return Some(status);
+            }
+            std::hint::spin_loop();
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        let mut waiters = self.arm();
+        loop {
+            let status = self.status();
+            if status.is_final() {
+                return Some(status);
+            }
+            let left = match deadline {
+                Some(deadline) => deadline.checked_duration_since(Instant::now())?,
+                None => Duration::from_secs(3600),
+            };
+            waiters = self.changed.wait_timeout(waiters, left).unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    pub(crate) fn telemetry(&self) -> Telemetry {
+        self.timing.read(self.blocks, self.bytes, self.route())
+    }
+
+    /// The data of an attempt is visible at its destination: notify, or be done.
+    fn landed(self: &Arc<Self>, attempt: u32) {
+        if crate::lock(&self.outgoing).is_none() {
+            self.end(attempt, Phase::Done);
+            return;
+        }
+        crate::testing::pause(crate::testing::Point::BeforeNotify);
+        // From here on the notification goes out: no cancel holds it back any more.
+        if self.word.land(attempt)
+            && let Some(reservation) = crate::lock(&self.outgoing).take()
+        {
+            let token = NotifyToken { transfer: Arc::downgrade(self), attempt };
+            self.shared.mailbox.send(Command::Notify { peer: self.peer.clone(), reservation, token: Some(token) });
+        }
+    }
+
+    /// Moves the attempt to its end, if nobody else has.
+    fn end(&self, attempt: u32, phase: Phase) -> bool {
+        let first = self.word.finish(attempt, phase);
+        if first {
+            self.ended(attempt, phase);
+        }
+        first
+    }
+
+    /// What there is to do once when an attempt has ended.
+    fn ended(&self, _attempt: u32, phase: Phase) {
+        self.peer.return_slot();
+        // Gives the room for an unsent notification back.
+        drop(crate::lock(&self.outgoing).take());
+        self.shared.counters.in_flight.fetch_sub(1, Relaxed);
+        if phase == Phase::Done
+            && let Some(route) = self.route()
+        {
+            self.shared.counters.done(route.path, route.mechanism, self.bytes);
+        }
+        if let Some(queue) = self.queue.as_ref().and_then(WeakQueue::upgrade) {
+            queue.push(Event::Completed { transfer: self.handle(), status: self.status() });
+        }
+        self.wake();
+    }
+
+    fn arm(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
+        let waiters = crate::lock(&self.waiters);
+        self.has_waiters.store(true, SeqCst);
+        fence(SeqCst);
+        waiters
+    }
+
+    fn wake(&self) {
+        fence(SeqCst);
+        if self.has_waiters.swap(false, SeqCst) {
+            let wakers = std::mem::take(&mut *crate::lock(&self.waiters));
+            self.changed.notify_all();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl OpSink for TransferCore {
+    fn done(self: Arc<Self>, attempt: u32, report: OpReport) {
+        self.timing.finished(report);
+        self.word.exit();
+        if self.pending.fetch_sub(1, SeqCst) == 1 {
+            self.landed(attempt);
+        }
+        self.wake();
+    }
+
+    fn failed(self: Arc<Self>, attempt: u32, cause: FaultCause) {
+        self.fail_attempt(attempt, cause);
+    }
+
+    fn quiet(self: Arc<Self>, _attempt: u32) {
+        self.word.exit();
+        self.wake();
+    }
+}
+
+impl fmt::Debug for TransferCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer")
+            .field("handle", &self.handle())
+            .field("op", &self.op)
+            .field("peer", &self.peer.name)
+            .field("blocks", &self.blocks)
+            .field("bytes", &self.bytes)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names the attempt that a notification belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct NotifyToken {
+    transfer: Weak<TransferCore>,
+    attempt: u32,
+}
+
+impl NotifyToken {
+    /// The peer's engine has the notification.
+    pub(crate) fn acknowledged(&self) {
+        if let Some(core) = self.transfer.upgrade() {
+            core.end(self.attempt, Phase::Done);
+        }
+    }
+
+    /// The notification could not be sent.
+    pub(crate) fn refused(&self, error: &NotifyError) {
+        if let Some(core) = self.transfer.upgrade() {
+            let detail = error.to_string();
+            core.fail_attempt(self.attempt, FaultCause::LinkLost { peer: core.peer.name.clone(), detail });
+        }
+    }
+}

@@ -1,0 +1,284 @@
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::{Duration, Instant},
+};
+
+use kvferry_proto::{ChunkLimits, Op, Plan, PlanCursor};
+use kvferry_sys::{ChunkGate, Direction, GateState};
+
+use super::{
+    copy::{ChunkCopy, cause_of},
+    link::{Entry, SameHostLink},
+    pool::{Buffers, Copier, Step, Work},
+    route::Way,
+    routes::Routes,
+};
+use crate::{
+    error::{FaultCause, FaultSide},
+    path::Route,
+    region::LocalRegion,
+    transport::{Backlog, LinkOp, OpReport, OpRequest, OpSink, RemoteRef},
+};
+
+/// Vectors in a transfer that may be copied by the caller of `post`.
+const INLINE_BLOCKS: u64 = 16;
+
+/// A transfer, or the part of one, that the initiator's threads copy.
+pub(super) struct LocalOp {
+    link: Arc<SameHostLink>,
+    handle: OnceLock<u64>,
+    direction: Direction,
+    plan: Arc<Plan>,
+    local: Arc<[Arc<LocalRegion>]>,
+    remote: Arc<[RemoteRef]>,
+    routes: Arc<Routes>,
+    route: Route,
+    inline: bool,
+    cursor: Mutex<PlanCursor>,
+    gate: ChunkGate,
+    queued: AtomicBool,
+    attempt: AtomicU32,
+    /// Set while an attempt owes the sink its end.
+    open: AtomicBool,
+    /// One more than the revocation epoch of the peer under which all remote regions were found alive.
+    validated: AtomicU64,
+    clock: Clock,
+    sink: Weak<dyn OpSink>,
+}
+
+impl LocalOp {
+    pub(super) fn new(link: Arc<SameHostLink>, request: OpRequest, routes: Arc<Routes>, way: Way) -> Arc<Self> {
+        let bytes = request.plan.bytes();
+        let inline = bytes <= link.settings().inline_limit && request.plan.blocks() <= INLINE_BLOCKS;
+        let op = Arc::new(Self {
+            handle: OnceLock::new(),
+            direction: match request.op {
+                Op::Read => Direction::Read,
+                Op::Write => Direction::Write,
+            },
+            cursor: Mutex::new(PlanCursor::new(request.plan.clone())),
+            plan: request.plan,
+            local: request.local,
+            remote: request.remote,
+            routes,
+            route: way.route(link.path_of_link()),
+            inline,
+            gate: ChunkGate::new(),
+            queued: AtomicBool::new(false),
+            attempt: AtomicU32::new(0),
+            open: AtomicBool::new(false),
+            validated: AtomicU64::new(0),
+            clock: Clock::new(),
+            sink: request.sink,
+            link,
+        });
+        let weak: Weak<dyn Work> = Arc::downgrade(&(op.clone() as Arc<dyn Work>));
+        let _ = op.handle.set(op.link.pool().adopt(weak));
+        op
+    }
+
+    fn handle(&self) -> u64 {
+        self.handle.get().copied().unwrap_or_default()
+    }
+
+    fn chunk(self: &Arc<Self>, copier: &mut Copier<'_>) -> Step {
+        let pool = copier.pool;
+        let local_alive = || self.local.iter().all(|r| !r.is_gone());
+        let Some(_ours) = pool.board.enter(copier.slot, local_alive) else {
+            self.fail(FaultCause::Revoked { side: FaultSide::Local });
+            return Step::Leave;
+        };
+        let remote_alive = || self.remote.iter().all(|r| !r.is_revoked());
+        let _theirs = match self.link.enter(copier.slot, &self.validated, remote_alive) {
+            Entry::Go(guard) => guard,
+            Entry::Stalled => {
+                drop(_ours);
+                return self.link.stall(self.handle(), self.clone());
+            }
+            Entry::Revoked => {
+                self.fail(FaultCause::Revoked { side: FaultSide::Remote });
+                return Step::Leave;
+            }
+            Entry::Lost(cause) => {
+                self.fail(cause);
+                return Step::Leave;
+            }
+        };
+        let last = {
+            let mut cursor = crate::lock(&self.cursor);
+            let more = cursor.next_chunk(
+                ChunkLimits::default(),
+                |local, remote| self.routes.initiated(local, remote),
+                &mut copier.buffers.chunk,
+            );
+            if !more {
+                self.gate.exhaust();
+                return Step::Leave;
+            }
+            cursor.is_exhausted()
+        };
+        if last {
+            self.gate.exhaust();
+        }
+        self.clock.first();
+        let shared = last || copier.share(self.handle(), &self.queued);
+        crate::testing::pause(crate::testing::Point::BeforeCopy);
+        self.copy(copier);
+        if shared { Step::Leave } else { Step::Again }
+    }
+
+    fn copy(&self, copier: &mut Copier<'_>) {
+        let Buffers { vectors, tags, chunk } = &mut *copier.buffers;
+        self.clock.segments.fetch_add(chunk.segments().len() as u64, Relaxed);
+        let mut copy = ChunkCopy::new(vectors, tags, self.direction);
+        let mut copied = Ok(());
+        for (i, s) in chunk.segments().iter().enumerate() {
+            let near = self.local[s.local_slot as usize].slice(s.local_addr, s.len);
+            let region = &self.remote[s.remote_slot as usize].region;
+            let far = self.routes.far(s.remote_slot, region, s.remote_addr, s.len);
+            // The plan was checked against both regions when it was built, so both are inside.
+            let (Some(near), Some(far)) = (near, far) else { continue };
+            copied = copied.and_then(|()| copy.push(i, near, far));
+        }
+        let Err(failed) = copied.and_then(|()| copy.flush()) else { return };
+        let Some(s) = chunk.segments().get(failed.segment) else { return };
+        let cause = cause_of(&failed.error, |offset| self.plan.position_at(s, offset), s.local_addr, s.remote_addr);
+        self.fail(cause.unwrap_or_else(|| self.link.peer_died()));
+    }
+
+    fn fail(&self, cause: FaultCause) {
+        // We are inside the gate, so that somebody's way out reports quiet.
+        self.gate.stop();
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(self.attempt.load(SeqCst), cause);
+        }
+    }
+
+    /// Reports what a step through the gate has brought about.
+    fn settle(&self, state: GateState) {
+        if state == GateState::Pending || !self.open.swap(false, SeqCst) {
+            return;
+        }
+        self.link.leave();
+        let Some(sink) = self.sink.upgrade() else { return };
+        let attempt = self.attempt.load(SeqCst);
+        match state {
+            GateState::Finished => sink.done(attempt, self.clock.report()),
+            _ => sink.quiet(attempt),
+        }
+    }
+}
+
+impl Work for LocalOp {
+    fn run(self: Arc<Self>, copier: &mut Copier<'_>) -> Step {
+        if !self.gate.enter() {
+            return Step::Leave;
+        }
+        let step = self.chunk(copier);
+        self.settle(self.gate.exit());
+        step
+    }
+
+    fn queued(&self) -> &AtomicBool {
+        &self.queued
+    }
+}
+
+impl LinkOp for LocalOp {
+    fn submit(&self, attempt: u32) -> Result<(), Backlog> {
+        self.attempt.store(attempt, SeqCst);
+        self.clock.start();
+        crate::lock(&self.cursor).reset();
+        self.open.store(true, SeqCst);
+        let alone = self.link.join() == 0;
+        // Last: from here on a copy thread that still holds an old handle may run.
+        self.gate.reset();
+        if self.inline && alone {
+            let Some(work) = self.link.pool().work_of(self.handle()) else { return Err(Backlog) };
+            let ran = self.link.pool().inline(|copier| {
+                while work.clone().run(copier) == Step::Again {}
+            });
+            if ran.is_some() {
+                return Ok(());
+            }
+        }
+        self.link.pool().enqueue(self.handle(), &self.queued).inspect_err(|_| {
+            self.open.store(false, SeqCst);
+            self.gate.stop();
+            self.link.leave();
+        })
+    }
+
+    fn request_cancel(&self) {
+        self.settle(self.gate.stop());
+    }
+
+    fn route(&self) -> Route {
+        self.route
+    }
+}
+
+impl Drop for LocalOp {
+    fn drop(&mut self) {
+        self.link.pool().disown(self.handle());
+        if self.open.swap(false, SeqCst) {
+            self.link.leave();
+        }
+    }
+}
+
+impl fmt::Debug for LocalOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalOp").field("route", &self.route).field("blocks", &self.plan.blocks()).finish_non_exhaustive()
+    }
+}
+
+/// Measures one attempt.
+#[derive(Debug)]
+pub(super) struct Clock {
+    born: Instant,
+    /// Nanoseconds from `born` to the submission, and to the first chunk (0 = none yet).
+    submitted: AtomicU64,
+    first: AtomicU64,
+    pub(super) segments: AtomicU64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { born: Instant::now(), submitted: AtomicU64::new(0), first: AtomicU64::new(0), segments: AtomicU64::new(0) }
+    }
+
+    pub(super) fn start(&self) {
+        self.submitted.store(self.now(), Relaxed);
+        self.first.store(0, Relaxed);
+        self.segments.store(0, Relaxed);
+    }
+
+    /// Marks a chunk; only the first counts.
+    pub(super) fn first(&self) {
+        if self.first.load(Relaxed) == 0 {
+            let _ = self.first.compare_exchange(0, self.now(), Relaxed, Relaxed);
+        }
+    }
+
+    pub(super) fn report(&self) -> OpReport {
+        let (submitted, first, now) = (self.submitted.load(Relaxed), self.first.load(Relaxed), self.now());
+        let begun = if first == 0 { now } else { first };
+        OpReport {
+            queued: Duration::from_nanos(begun.saturating_sub(submitted)),
+            copied: Duration::from_nanos(now.saturating_sub(begun)),
+            segments: self.segments.load(Relaxed),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}

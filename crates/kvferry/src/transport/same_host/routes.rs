@@ -1,0 +1,131 @@
+use std::sync::Arc;
+
+use kvferry_proto::{Op, Plan, Reach, RemoteRegion, RouteId};
+use kvferry_sys::{Pid, RemoteSlice, SharedMemory};
+
+use super::{
+    copy::Far,
+    route::{Class, Router, Way},
+};
+use crate::{
+    path::WhyNot,
+    region::LocalRegion,
+    transport::RemoteRef,
+};
+
+/// The way of every pair of regions of one plan.
+#[derive(Debug)]
+pub(super) struct Routes {
+    local: Box<[Class]>,
+    remote: Box<[Class]>,
+    /// By local and remote class.
+    ways: [[Option<Way>; 3]; 3],
+    /// Where the peer's shared regions are mapped here, by slot: the memory and the offset of the region in it.
+    mapped: Box<[Option<(Arc<SharedMemory>, u64)>]>,
+    pid: Option<Pid>,
+}
+
+/// A pair of regions without a way.
+#[derive(Debug)]
+pub(super) struct NoWay {
+    pub(super) local: u32,
+    pub(super) remote: u32,
+    pub(super) why_not: Vec<WhyNot>,
+}
+
+impl Routes {
+    /// Chooses the way for each pair of classes that the plan's regions have.
+    pub(super) fn choose(
+        router: &Router,
+        local: &[Arc<LocalRegion>],
+        remote: &[RemoteRef],
+        bytes: u64,
+        pid: Option<Pid>,
+    ) -> Self {
+        let ways = Class::ALL.map(|l| Class::ALL.map(|r| router.choose(l, r, bytes).ok()));
+        Self {
+            local: local.iter().map(|r| Class::of_local(r)).collect(),
+            remote: remote.iter().map(|r| Class::of_remote(&r.region)).collect(),
+            ways,
+            mapped: vec![None; remote.len()].into(),
+            pid,
+        }
+    }
+
+    /// Makes sure that every block has a way; returns the ways in use.
+    pub(super) fn check(&self, router: &Router, plan: &Arc<Plan>, bytes: u64) -> Result<Vec<Way>, NoWay> {
+        let mut used = Vec::new();
+        for (l, r) in plan.slot_pairs() {
+            let (local, remote) = (self.local[l as usize], self.remote[r as usize]);
+            match self.ways[local as usize][remote as usize] {
+                Some(way) if used.contains(&way) => {}
+                Some(way) => used.push(way),
+                None => {
+                    let why_not = router.choose(local, remote, bytes).err().unwrap_or_default();
+                    return Err(NoWay { local: l, remote: r, why_not });
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    /// The memory files of the peer that the initiator must map.
+    pub(super) fn wanted(&self, remote: &[RemoteRef]) -> Vec<(usize, u64, u64)> {
+        let maps = |slot: usize| {
+            let class = self.remote[slot] as usize;
+            self.ways.iter().any(|row| row[class] == Some(Way::Map))
+        };
+        let key = |region: &RemoteRegion| {
+            region.reach.iter().find_map(|r| match r {
+                Reach::Map { memfd, offset } => Some((*memfd, *offset)),
+                _ => None,
+            })
+        };
+        (0..remote.len())
+            .filter(|&slot| maps(slot))
+            .filter_map(|slot| key(&remote[slot].region).map(|(memfd, offset)| (slot, memfd, offset)))
+            .collect()
+    }
+
+    /// Notes where a shared region is mapped.
+    pub(super) fn map(&mut self, slot: usize, memory: Arc<SharedMemory>, offset: u64) {
+        self.mapped[slot] = Some((memory, offset));
+    }
+
+    /// The route of a pair that the initiator copies.
+    pub(super) fn initiated(&self, local: u32, remote: u32) -> Option<RouteId> {
+        self.of(local, remote).filter(|way| matches!(way, Way::Map | Way::Cma)).map(|way| RouteId(way as u8))
+    }
+
+    /// The route of a pair that the target copies.
+    pub(super) fn delegated(&self, local: u32, remote: u32) -> Option<RouteId> {
+        self.of(local, remote)
+            .filter(|way| matches!(way, Way::MapByTarget | Way::CmaByTarget))
+            .map(|way| RouteId(way as u8))
+    }
+
+    /// The far end of a segment.
+    pub(super) fn far(&self, slot: u32, region: &RemoteRegion, addr: u64, len: u64) -> Option<Far> {
+        let offset = addr.checked_sub(region.desc.addr)?;
+        match &self.mapped[slot as usize] {
+            Some((memory, start)) => memory.slice(start.checked_add(offset)?, len).map(Far::Mapped),
+            None => Some(Far::Process { pid: self.pid?, slice: RemoteSlice { addr, len } }),
+        }
+    }
+
+    fn of(&self, local: u32, remote: u32) -> Option<Way> {
+        self.ways[self.local[local as usize] as usize][self.remote[remote as usize] as usize]
+    }
+}
+
+/// The way of most bytes stands first when an operation is asked for its route; with one way there is no question.
+pub(super) fn split(used: &[Way]) -> (Option<Way>, Option<Way>) {
+    let initiated = used.iter().copied().find(|w| matches!(w, Way::Map | Way::Cma));
+    let delegated = used.iter().copied().find(|w| matches!(w, Way::MapByTarget | Way::CmaByTarget));
+    (initiated, delegated)
+}
+
+/// Which way the bytes of `op` go, for the target: whether the initiator's memory is the source.
+pub(super) fn writes(op: Op) -> bool {
+    op == Op::Write
+}

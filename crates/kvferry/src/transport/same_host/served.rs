@@ -1,0 +1,377 @@
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    time::Instant,
+};
+
+use kvferry_proto::{RegionId, RevokeScope};
+use kvferry_sys::{ChunkGate, Direction, GateState, RegionSlice, RemoteSlice, SharedMemory};
+
+use super::{
+    copy::{ChunkCopy, Far, side_of},
+    link::{Entry, SameHostLink},
+    message::{Wire, WireSegment},
+    pool::{Buffers, Copier, Step, Work},
+};
+use crate::{error::FaultSide, region::LocalRegion};
+
+/// Regions that one peer may declare.
+const MAX_REGIONS: usize = 1 << 20;
+/// Operations of one peer at once.
+const MAX_OPS: usize = 64;
+/// Segments of one peer that wait here.
+const MAX_SEGMENTS: usize = 1 << 18;
+
+const MAX_VECTORS: usize = 1024;
+const MAX_BYTES: u64 = 2 << 20;
+
+/// What we execute for one peer: its operations, and its regions as it has declared them.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    regions: HashMap<u64, Declared>,
+    ops: HashMap<u64, Arc<ServedOp>>,
+    stopped: bool,
+}
+
+/// A region of the initiator.
+#[derive(Clone, Debug)]
+struct Declared {
+    addr: u64,
+    len: u64,
+    memory: Option<(Arc<SharedMemory>, u64)>,
+    revoked: Arc<AtomicBool>,
+}
+
+/// A segment with both ends found and checked.
+#[derive(Debug)]
+struct Resolved {
+    near: RegionSlice,
+    own: Arc<LocalRegion>,
+    far: Far,
+    revoked: Arc<AtomicBool>,
+    len: u64,
+}
+
+impl Served {
+    pub(super) fn declare(
+        &self,
+        link: &SameHostLink,
+        region: u64,
+        addr: u64,
+        len: u64,
+        memory: Option<(u64, u64, u64)>,
+        fd: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        if addr.checked_add(len).is_none() {
+            return Err(format!("region {region} wraps around"));
+        }
+        let memory = match memory {
+            None => None,
+            Some((memfd, offset, file_len)) => {
+                if let Some(fd) = fd {
+                    link.memory_declared(memfd, file_len, fd)?;
+                }
+                let memory = link.mapped(memfd).ok_or("a region lies in a memory file that cannot be mapped")?;
+                memory.slice(offset, len).ok_or("a region does not lie inside its memory file")?;
+                Some((memory, offset))
+            }
+        };
+        let mut state = crate::lock(&self.state);
+        if state.regions.len() >= MAX_REGIONS || state.regions.contains_key(&region) {
+            return Err(format!("region {region} is declared twice, or one too many"));
+        }
+        state.regions.insert(region, Declared { addr, len, memory, revoked: Arc::new(AtomicBool::new(false)) });
+        Ok(())
+    }
+
+    pub(super) fn copy(
+        &self,
+        link: &Arc<SameHostLink>,
+        op: u64,
+        attempt: u32,
+        write: bool,
+        last: bool,
+        segments: Vec<WireSegment>,
+    ) -> Result<(), String> {
+        let mut state = crate::lock(&self.state);
+        if state.stopped {
+            return Ok(());
+        }
+        let waiting: usize = state.ops.values().map(|o| crate::lock(&o.queue).len()).sum();
+        if waiting + segments.len() > MAX_SEGMENTS {
+            return Err("more segments than the window allows".into());
+        }
+        let served = match state.ops.get(&op) {
+            Some(served) if served.attempt == attempt => served.clone(),
+            Some(_) => return Err(format!("operation {op} was posted again while it ran")),
+            None if state.ops.len() >= MAX_OPS => return Err("too many operations at once".into()),
+            None => {
+                let served = ServedOp::new(link, op, attempt, write);
+                state.ops.insert(op, served.clone());
+                served
+            }
+        };
+        if served.last.load(SeqCst) {
+            return Err(format!("segments after the last of operation {op}"));
+        }
+        let mut resolved = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            match state.resolve(link, segment) {
+                Ok(segment) => resolved.push(segment),
+                Err(detail) => {
+                    drop(state);
+                    served.fail(detail);
+                    served.settle(served.gate.stop());
+                    return Ok(());
+                }
+            }
+        }
+        drop(state);
+        crate::lock(&served.queue).extend(resolved);
+        served.last.store(last, SeqCst);
+        if link.pool().enqueue(served.handle(), &served.queued).is_err() {
+            served.fail("the copy queue is full".into());
+            served.settle(served.gate.stop());
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&self, link: &SameHostLink, op: u64, attempt: u32) {
+        let found = crate::lock(&self.state).ops.get(&op).filter(|o| o.attempt == attempt).cloned();
+        match found {
+            Some(served) => served.settle(served.gate.stop()),
+            // It has ended: the answer is on its way, and the initiator ignores this one if it is.
+            None => link.outbox.send(Wire::Stopped { op, attempt }.encode(), Vec::new()),
+        }
+    }
+
+    /// The initiator has taken regions back.
+    pub(super) fn revoked(&self, scope: &RevokeScope) {
+        let mut state = crate::lock(&self.state);
+        let gone = |id: &u64| scope.all || scope.regions.contains(&RegionId(*id));
+        state.regions.retain(|id, declared| {
+            let gone = gone(id);
+            if gone {
+                declared.revoked.store(true, SeqCst);
+            }
+            !gone
+        });
+    }
+
+    pub(super) fn stop_all(&self) {
+        let ops: Vec<_> = {
+            let mut state = crate::lock(&self.state);
+            state.stopped = true;
+            state.regions.clear();
+            state.ops.values().cloned().collect()
+        };
+        ops.iter().for_each(|op| op.settle(op.gate.stop()));
+    }
+
+    fn forget(&self, op: u64) {
+        crate::lock(&self.state).ops.remove(&op);
+    }
+}
+
+impl State {
+    fn resolve(&self, link: &SameHostLink, s: &WireSegment) -> Result<Resolved, String> {
+        let declared = self.regions.get(&s.initiator).ok_or("the initiator's region is gone")?;
+        let inside = s.initiator_offset.checked_add(s.len).is_some_and(|end| end <= declared.len);
+        if !inside {
+            return Err("a segment leaves the initiator's region".into());
+        }
+        let addr = declared.addr + s.initiator_offset;
+        let far = match &declared.memory {
+            Some((memory, offset)) => {
+                Far::Mapped(memory.slice(offset + s.initiator_offset, s.len).ok_or("a segment leaves its memory file")?)
+            }
+            None => Far::Process {
+                pid: link.pid().ok_or("the initiator's process is not visible here")?,
+                slice: RemoteSlice { addr, len: s.len },
+            },
+        };
+        let own = link.registry().get(RegionId(s.target)).filter(|r| r.key().0 == s.target_key);
+        let own = own.ok_or("the target's region is gone, or the key is wrong")?;
+        let near = s.target_offset
+            .checked_add(own.desc().addr)
+            .and_then(|addr| own.slice(addr, s.len))
+            .ok_or("a segment leaves the target's region")?;
+        Ok(Resolved { near, own, far, revoked: declared.revoked.clone(), len: s.len })
+    }
+}
+
+/// An operation of the peer that our threads copy.
+pub(super) struct ServedOp {
+    link: Weak<SameHostLink>,
+    id: u64,
+    attempt: u32,
+    direction: Direction,
+    handle: OnceLock<u64>,
+    queue: Mutex<VecDeque<Resolved>>,
+    last: AtomicBool,
+    gate: ChunkGate,
+    queued: AtomicBool,
+    ended: AtomicBool,
+    failure: Mutex<Option<String>>,
+    validated: AtomicU64,
+    begun: Instant,
+}
+
+impl ServedOp {
+    fn new(link: &Arc<SameHostLink>, id: u64, attempt: u32, write: bool) -> Arc<Self> {
+        let op = Arc::new(Self {
+            link: Arc::downgrade(link),
+            id,
+            attempt,
+            direction: if write { Direction::Read } else { Direction::Write },
+            handle: OnceLock::new(),
+            queue: Mutex::default(),
+            last: AtomicBool::new(false),
+            gate: ChunkGate::new(),
+            queued: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            failure: Mutex::default(),
+            validated: AtomicU64::new(0),
+            begun: Instant::now(),
+        });
+        let weak: Weak<dyn Work> = Arc::downgrade(&(op.clone() as Arc<dyn Work>));
+        let _ = op.handle.set(link.pool().adopt(weak));
+        op
+    }
+
+    fn handle(&self) -> u64 {
+        self.handle.get().copied().unwrap_or_default()
+    }
+
+    fn fail(&self, detail: String) {
+        self.gate.stop();
+        crate::lock(&self.failure).get_or_insert(detail);
+    }
+
+    fn settle(&self, state: GateState) {
+        if state == GateState::Pending || self.ended.swap(true, SeqCst) {
+            return;
+        }
+        let Some(link) = self.link.upgrade() else { return };
+        link.served().forget(self.id);
+        let (op, attempt) = (self.id, self.attempt);
+        let answer = match (state, crate::lock(&self.failure).take()) {
+            (GateState::Finished, _) => {
+                Wire::Done { op, attempt, copy_ns: u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX) }
+            }
+            (_, Some(detail)) => Wire::Failed { op, attempt, detail },
+            (_, None) => Wire::Stopped { op, attempt },
+        };
+        link.outbox.send(answer.encode(), Vec::new());
+    }
+
+    fn chunk(self: &Arc<Self>, link: &Arc<SameHostLink>, copier: &mut Copier<'_>) -> Step {
+        let Some(ours) = copier.pool.board.enter(copier.slot, || true) else { return Step::Leave };
+        let theirs = match link.enter(copier.slot, &self.validated, || true) {
+            Entry::Go(guard) => guard,
+            Entry::Stalled => {
+                drop(ours);
+                return link.stall(self.handle(), self.clone());
+            }
+            Entry::Revoked | Entry::Lost(_) => {
+                self.fail("the link is gone".into());
+                return Step::Leave;
+            }
+        };
+        let mut segments = Vec::new();
+        let (empty, left) = {
+            let mut queue = crate::lock(&self.queue);
+            let mut bytes = 0;
+            while segments.len() < MAX_VECTORS
+                && let Some(next) = queue.front()
+                && (segments.is_empty() || bytes + next.len <= MAX_BYTES)
+            {
+                bytes += next.len;
+                segments.extend(queue.pop_front());
+            }
+            (segments.is_empty(), !queue.is_empty())
+        };
+        // Asked after the queue: whatever came before the mark is in what was taken.
+        if !left && self.last.load(SeqCst) && crate::lock(&self.queue).is_empty() {
+            self.gate.exhaust();
+        }
+        if empty {
+            return Step::Leave;
+        }
+        let shared = !left || copier.share(self.handle(), &self.queued);
+        crate::testing::pause(crate::testing::Point::BeforeCopy);
+        self.copy(copier, &segments);
+        drop((theirs, ours));
+        let copied = Wire::Copied { op: self.id, attempt: self.attempt, segments: segments.len() as u32 };
+        link.outbox.send(copied.encode(), Vec::new());
+        if shared { Step::Leave } else { Step::Again }
+    }
+
+    fn copy(&self, copier: &mut Copier<'_>, segments: &[Resolved]) {
+        // Both flags are set before the epoch moves under which we hold the busy words.
+        if segments.iter().any(|s| s.own.is_gone() || s.revoked.load(SeqCst)) {
+            return self.fail("a region of the transfer was deregistered".into());
+        }
+        let Buffers { vectors, tags, .. } = &mut *copier.buffers;
+        let mut copy = ChunkCopy::new(vectors, tags, self.direction);
+        let pushed = segments.iter().enumerate().try_for_each(|(i, s)| copy.push(i, s.near, s.far));
+        if let Err(failed) = pushed.and_then(|()| copy.flush()) {
+            let detail = match failed.error {
+                kvferry_sys::CmaError::Fault { side, .. } => {
+                    format!("{} memory is not mapped", side_of(side, FaultSide::Remote))
+                }
+                error => error.to_string(),
+            };
+            self.fail(detail);
+        }
+    }
+}
+
+impl Work for ServedOp {
+    fn run(self: Arc<Self>, copier: &mut Copier<'_>) -> Step {
+        let Some(link) = self.link.upgrade() else { return Step::Leave };
+        if !self.gate.enter() {
+            return Step::Leave;
+        }
+        let step = self.chunk(&link, copier);
+        self.settle(self.gate.exit());
+        step
+    }
+
+    fn queued(&self) -> &AtomicBool {
+        &self.queued
+    }
+}
+
+impl Drop for ServedOp {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.upgrade() {
+            link.pool().disown(self.handle());
+        }
+    }
+}
+
+impl fmt::Debug for ServedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedOp")
+            .field("id", &self.id)
+            .field("attempt", &self.attempt)
+            .field("handle", &self.handle.get())
+            .field("waiting", &crate::lock(&self.queue).len())
+            .field("ended", &self.ended.load(Relaxed))
+            .finish_non_exhaustive()
+    }
+}
