@@ -242,23 +242,26 @@ struct Progress {
     offset: usize,
 }
 
-/// Reads a plain value from the memory of `pid`.
-pub(crate) fn read_word(pid: Pid, addr: u64) -> Result<u64, Errno> {
-    let mut word = [0u8; 8];
-    let local = IoVec(libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() });
-    match process_vm(Direction::Read, pid, &[local], &[IoVec::new(addr, 8)])? {
-        8 => Ok(u64::from_ne_bytes(word)),
-        _ => Err(Errno::FAULT),
-    }
+/// Reads a word from the memory of `pid`.
+pub(crate) fn read_word(pid: Pid, addr: u64) -> Result<u64, CmaError> {
+    let mut word = [0; 8];
+    transfer_word(Direction::Read, pid, addr, &mut word)?;
+    Ok(u64::from_ne_bytes(word))
 }
 
-/// Writes a plain value into the memory of `pid`.
-pub(crate) fn write_word(pid: Pid, addr: u64, word: u64) -> Result<(), Errno> {
-    let mut word = word.to_ne_bytes();
+/// Writes a word into the memory of `pid`.
+pub(crate) fn write_word(pid: Pid, addr: u64, word: u64) -> Result<(), CmaError> {
+    transfer_word(Direction::Write, pid, addr, &mut word.to_ne_bytes())
+}
+
+fn transfer_word(direction: Direction, pid: Pid, addr: u64, word: &mut [u8; 8]) -> Result<(), CmaError> {
     let local = IoVec(libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() });
-    match process_vm(Direction::Write, pid, &[local], &[IoVec::new(addr, 8)])? {
-        8 => Ok(()),
-        _ => Err(Errno::FAULT),
+    let fault = |offset| CmaError::Fault { position: 0, offset, side: FaultSide::Remote };
+    match process_vm(direction, pid, &[local], &[IoVec::new(addr, 8)]) {
+        Ok(8) => Ok(()),
+        Ok(copied) => Err(fault(copied as u64)),
+        Err(Errno::FAULT) => Err(fault(0)),
+        Err(errno) => Err(errno.into()),
     }
 }
 

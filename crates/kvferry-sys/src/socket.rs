@@ -115,18 +115,20 @@ pub fn recv_with_fds<Fd: AsFd>(socket: Fd, bytes: &mut [u8], fds: &mut Vec<Owned
     let received = rustix::io::retry_on_intr(|| {
         net::recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)
     })?;
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        // Dropping the buffer closes what arrived.
+    let mut arrived = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            arrived.extend(rights);
+        }
+    }
+    // The buffer's padding may have room for one too many; what has no room is cut off. Returning closes the rest.
+    if received.flags.contains(ReturnFlags::CTRUNC) || arrived.len() > MAX_FDS {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "the peer sent too many file descriptors at once",
         ));
     }
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
+    fds.append(&mut arrived);
     Ok(received.bytes)
 }
 

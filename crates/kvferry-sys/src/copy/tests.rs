@@ -44,7 +44,8 @@ fn every_length_of_a_tail() {
 #[test]
 fn every_method_that_this_processor_has() {
     let source: Vec<u8> = (0..20_000u32).map(|index| (index * 7 + index / 256) as u8).collect();
-    let methods: [(bool, unsafe fn(*mut u8, *const u8, usize)); 2] = [
+    type Method = unsafe fn(*mut u8, *const u8, usize);
+    let methods: [(bool, Method); 2] = [
         (is_x86_feature_detected!("avx512f"), |to, from, len| {
             // SAFETY: only called if the processor has it; the ranges are the caller's.
             unsafe { streaming::avx512(to, from, len) }
