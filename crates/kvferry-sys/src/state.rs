@@ -6,9 +6,10 @@
 //!   |    attempt     |  inflight  |  phase  |  flags  |
 //!   +----------------+------------+---------+---------+
 //!
-//!   Created --post--> Posted --enter--> Running --land--> Landed --finish--> Done
-//!                       |                  |                 |
-//!                       +------------------+-----------------+--finish/cancel--> Failed, Cancelled
+//!   Created --post--> Posted --enter--> Running --land--> Landed --finish--> Done, Failed
+//!                       |                  |
+//!                       +------------------+--finish--> Done, Failed
+//!                       +------------------+--cancel--> Cancelled
 //!   Done, Failed, Cancelled --post (inflight 0)--> Posted, next attempt
 //! ```
 //! `inflight` counts what may still touch the memory of this attempt; it is independent of the phase, because a
@@ -195,10 +196,13 @@ impl StateWord {
         .is_ok()
     }
 
-    /// Ends the current attempt as cancelled and returns its number; None if there is nothing under way.
+    /// Ends the current attempt as cancelled and returns its number; None if there is nothing to cancel.
+    ///
+    /// A landed attempt goes on: its data is in place and its notification may be on the way already.
     pub fn cancel(&self) -> Option<u32> {
         self.update(|now| {
-            now.phase.is_active().then_some(Snapshot { phase: Phase::Cancelled, ..now }).ok_or(())
+            let may = matches!(now.phase, Phase::Posted | Phase::Running);
+            may.then_some(Snapshot { phase: Phase::Cancelled, ..now }).ok_or(())
         })
         .ok()
         .map(|new| new.attempt)

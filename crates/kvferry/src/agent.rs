@@ -5,8 +5,8 @@ use std::{
 };
 
 use kvferry_proto::{
-    BlockList, Blocks, ByeReason, Incarnation, Loss, MemoryKind, Op, Plan, PlanSide, RegionDesc, RegionId, RevokeScope,
-    Selection,
+    BlockList, Blocks, ByeReason, Incarnation, Loss, MemoryKind, Op, Plan, PlanSide, RegionDesc, RegionId,
+    RevokeScope, Selection,
 };
 
 use crate::{
@@ -144,7 +144,8 @@ impl Agent {
     /// A peer has not answered in time: the regions stay in quarantine (nothing new reaches them, their memory must stay)
     /// and the call can be repeated. Or an id is unknown; then nothing has changed.
     pub fn deregister_within(&self, ids: &[RegionId], timeout: Duration) -> Result<(), DeregisterError> {
-        self.usable().map_err(|forked| if forked { DeregisterError::Forked } else { DeregisterError::Closed })?;
+        self.usable()
+            .map_err(|forked| if forked { DeregisterError::Forked } else { DeregisterError::Closed })?;
         self.shared().deregister(ids, timeout)
     }
 
@@ -251,7 +252,8 @@ impl Agent {
         }
         let near = PlanSide::new(local.list.clone(), selection(local_indices.into()));
         let far = PlanSide::new(remote.list.clone(), selection(remote_indices.into()));
-        let plan = Plan::build(op, near, far, !options.no_merge).map_err(|source| TransferError::Plan { source })?;
+        let plan =
+            Plan::build(op, near, far, !options.no_merge).map_err(|source| TransferError::Plan { source })?;
         let link = self.linked(peer, self.settings().connect_timeout)?;
         self.create(plan, ours.clone(), peer, theirs.clone(), link.as_ref(), options)
     }
@@ -293,11 +295,15 @@ impl Agent {
             options,
         });
         let sink = Arc::downgrade(&(core.clone() as Arc<dyn OpSink>));
-        let request = OpRequest { op, plan: Arc::new(plan), local: local.clone(), remote: remote.clone(), sink };
+        let request =
+            OpRequest { op, plan: Arc::new(plan), local: local.clone(), remote: remote.clone(), sink };
         let ops = link.admit(request).map_err(|error| match error {
             AdmitError::NoRoute { local: l, remote: r, why_not } => TransferError::NoPath {
                 local: local[l as usize].to_string(),
-                remote: format!("region {} of {:?} ({})", remote[r as usize].region.id, peer.name, remote[r as usize].region.desc),
+                remote: format!(
+                    "region {} of {:?} ({})",
+                    remote[r as usize].region.id, peer.name, remote[r as usize].region.desc
+                ),
                 why_not,
             },
             AdmitError::Lost(cause) => TransferError::Lost(cause),
@@ -400,8 +406,12 @@ impl Agent {
         let found = self.shared().peer(peer).ok_or_else(|| UnknownPeer(peer.into()))?;
         Ok(match found.link_state() {
             LinkState::Up { link, .. } => link.report(),
-            LinkState::Idle | LinkState::Connecting => vec![PathReport::unconnected("not connected yet".into())],
-            LinkState::Failed(error) | LinkState::Gone(error) => vec![PathReport::unconnected(error.to_string())],
+            LinkState::Idle | LinkState::Connecting => {
+                vec![PathReport::unconnected("not connected yet".into())]
+            }
+            LinkState::Failed(error) | LinkState::Gone(error) => {
+                vec![PathReport::unconnected(error.to_string())]
+            }
         })
     }
 

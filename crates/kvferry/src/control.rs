@@ -24,6 +24,9 @@ mod poller;
 use channel::Channel;
 use poller::{Poller, Token};
 
+/// Channels at once; more connections are closed as they come.
+const MAX_CHANNELS: usize = 4096;
+
 /// Receivers of peers without a connection that are remembered.
 const MAX_PARKED: usize = 1024;
 
@@ -104,6 +107,7 @@ pub(crate) struct Control {
     /// Who is within reach, over at least one channel.
     up: HashSet<Identity>,
     stopping: bool,
+    buffer: Box<[u8]>,
 }
 
 impl Control {
@@ -131,6 +135,7 @@ impl Control {
             parked: HashMap::new(),
             up: HashSet::new(),
             stopping: false,
+            buffer: vec![0; 64 << 10].into(),
         })
     }
 

@@ -15,6 +15,6 @@ pub use metadata::MetadataError;
 pub use register::{DeregisterError, RegionFault, RegisterCause, RegisterError};
 pub use settings::SettingsError;
 pub use transfer::{
-    CancelError, FaultCause, FaultSide, NotifyError, PostError, PrepareError, ReleaseError, TransferError, TransferFault,
-    WaitTimeout,
+    CancelError, FaultCause, FaultSide, NotifyError, PostError, PrepareError, ReleaseError, TransferError,
+    TransferFault, WaitTimeout,
 };

@@ -53,7 +53,11 @@ impl Inbox {
         let mut notifications = Vec::with_capacity(queue.len());
         for (from, payload) in queue {
             *worth.entry(from.clone()).or_default() += notification_cost(payload.len());
-            notifications.push(Notification { from: from.name.clone(), incarnation: from.incarnation, payload });
+            notifications.push(Notification {
+                from: from.name.clone(),
+                incarnation: from.incarnation,
+                payload,
+            });
         }
         (notifications, worth)
     }

@@ -65,12 +65,15 @@ pub use agent::{Agent, AgentBuilder};
 pub use alloc::SharedBuf;
 pub use codes::Code;
 pub use error::{
-    AllocError, BuildError, CancelError, ConnectError, DeregisterError, DisconnectError, FaultCause, FaultSide,
-    LostCause, MetadataError, NotifyError, OutOfBounds, PostError, PrepareError, RegionFault, RegisterCause,
-    RegisterError, ReleaseError, SettingsError, TransferError, TransferFault, UnknownPeer, WaitTimeout,
+    AllocError, BuildError, CancelError, ConnectError, DeregisterError, DisconnectError, FaultCause,
+    FaultSide, LostCause, MetadataError, NotifyError, OutOfBounds, PostError, PrepareError, RegionFault,
+    RegisterCause, RegisterError, ReleaseError, SettingsError, TransferError, TransferFault, UnknownPeer,
+    WaitTimeout,
 };
 pub use inbox::Notification;
-pub use kvferry_proto::{Block, Blocks, GridRow, Incarnation, MemoryKind, Op, RegionDesc, RegionId, human_size};
+pub use kvferry_proto::{
+    Block, Blocks, GridRow, Incarnation, MemoryKind, Op, RegionDesc, RegionId, human_size,
+};
 pub use logging::init_logging;
 pub use path::{Executor, Mechanism, Path, PathReport, Route, WhyNot};
 pub use prepared::{Indices, PreparedList};

@@ -86,7 +86,8 @@ impl Links {
     /// How many links there are: opened by us, opened to us, lost and not quiet yet.
     pub(crate) fn count(&self) -> (usize, usize, usize) {
         let entries = crate::lock(&self.entries);
-        let live = |inbound: bool| entries.iter().filter(|e| e.lost.is_none() && e.inbound == inbound).count();
+        let live =
+            |inbound: bool| entries.iter().filter(|e| e.lost.is_none() && e.inbound == inbound).count();
         (live(false), live(true), entries.iter().filter(|e| e.lost.is_some()).count())
     }
 }

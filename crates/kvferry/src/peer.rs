@@ -1,18 +1,15 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Condvar, Mutex, OnceLock, RwLock, Weak,
-        atomic::{
-            AtomicBool, AtomicUsize,
-            Ordering::SeqCst,
-        },
+        Arc, Condvar, Mutex, RwLock, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
 use kvferry_proto::{
-    Endpoint, Host, Incarnation, LiveRegions, NotifyCredit, NotifySender, RangeMap, RegionId, RemoteRegion, Reservation,
-    Secret,
+    Endpoint, Host, Incarnation, LiveRegions, NotifyCredit, NotifySender, RangeMap, RegionId, RemoteRegion,
+    Reservation, Secret,
 };
 
 use crate::{
@@ -30,7 +27,9 @@ pub(crate) struct Peer {
     regions: RwLock<RemoteSet>,
     link: Mutex<LinkState>,
     link_changed: Condvar,
-    gone: OnceLock<FaultCause>,
+    gone: Mutex<Option<FaultCause>>,
+    /// Set once the peer is gone; spares the lock.
+    is_gone: AtomicBool,
     outstanding: AtomicUsize,
     /// The sender of notifications while no session has it, and the room that it knows of.
     sender: Mutex<Option<NotifySender>>,
@@ -76,7 +75,8 @@ impl Peer {
             regions: RwLock::default(),
             link: Mutex::new(LinkState::Idle),
             link_changed: Condvar::new(),
-            gone: OnceLock::new(),
+            gone: Mutex::new(None),
+            is_gone: AtomicBool::new(false),
             outstanding: AtomicUsize::new(0),
             sender: Mutex::new(None),
             credit: RwLock::default(),
@@ -199,12 +199,20 @@ impl Peer {
 
     /// Why nothing can be posted to this peer any more.
     pub(crate) fn gone(&self) -> Option<FaultCause> {
-        self.gone.get().cloned()
+        self.is_gone.load(SeqCst).then(|| crate::lock(&self.gone).clone()).flatten()
+    }
+
+    /// Another incarnation was loaded after this one was lost: that says more.
+    pub(crate) fn restarted(&self) {
+        if let Some(cause) = &mut *crate::lock(&self.gone) {
+            *cause = FaultCause::PeerRestarted { peer: self.name.clone() };
+        }
     }
 
     /// Marks the peer as gone and fails its transfers. Only the first cause counts.
     pub(crate) fn go(&self, cause: FaultCause, error: ConnectError) {
-        let _ = self.gone.set(cause.clone());
+        crate::lock(&self.gone).get_or_insert_with(|| cause.clone());
+        self.is_gone.store(true, SeqCst);
         let link = std::mem::replace(&mut *crate::lock(&self.link), LinkState::Gone(error));
         self.link_changed.notify_all();
         self.revoke_regions(None);
@@ -265,6 +273,15 @@ impl Peer {
     /// The sender that an earlier session has left.
     pub(crate) fn take_sender(&self) -> Option<NotifySender> {
         crate::lock(&self.sender).take()
+    }
+
+    /// Without a session: a bare notification waits in the sender for the next one, if it is one that a session knew.
+    pub(crate) fn issue_later(&self, reservation: Reservation, bare: bool) {
+        if let (true, Some(sender)) = (bare, &mut *crate::lock(&self.sender))
+            && let Err(error) = sender.issue(reservation, None)
+        {
+            tracing::debug!(target: "kvferry::notify", peer = %self.name, "a notification was dropped: {error}");
+        }
     }
 
     pub(crate) fn put_sender(&self, sender: NotifySender) {

@@ -1,9 +1,4 @@
-use std::{
-    fmt,
-    ops::Deref,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use kvferry_proto::RegionId;
 

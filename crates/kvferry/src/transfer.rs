@@ -157,11 +157,13 @@ impl Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.core.shared.transfers.remove(self.core.handle());
-        if !self.core.shared.forked() {
-            self.core.begin_cancel();
-            self.core.peer.forget_transfer(self.core.handle());
+        if self.core.shared.forked() {
+            // What the parent's threads share with us is theirs: not even its locks can be trusted here.
+            return std::mem::forget(self.core.clone());
         }
+        self.core.shared.transfers.remove(self.core.handle());
+        self.core.begin_cancel();
+        self.core.peer.forget_transfer(self.core.handle());
     }
 }
 
@@ -438,7 +440,11 @@ impl TransferCore {
             && let Some(reservation) = crate::lock(&self.outgoing).take()
         {
             let token = NotifyToken { transfer: Arc::downgrade(self), attempt };
-            self.shared.mailbox.send(Command::Notify { peer: self.peer.clone(), reservation, token: Some(token) });
+            self.shared.mailbox.send(Command::Notify {
+                peer: self.peer.clone(),
+                reservation,
+                token: Some(token),
+            });
         }
     }
 

@@ -7,7 +7,12 @@
 //! The word that the contract turns on is *quiet*: an operation is quiet when nothing of it touches local memory any more
 //! and none of its writes can land at the peer. [`LinkOp::request_cancel`] only asks; quiet alone frees memory.
 
-use std::{fmt, os::fd::OwnedFd, sync::{Arc, Weak}, time::Duration};
+use std::{
+    fmt,
+    os::fd::OwnedFd,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use kvferry_proto::{Incarnation, Op, Plan, Reach, RemoteRegion, RevokeScope};
 

@@ -4,10 +4,7 @@ use std::{
     fmt, io,
     sync::{
         Arc, Mutex,
-        atomic::{
-            AtomicBool, AtomicU32,
-            Ordering::SeqCst,
-        },
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };

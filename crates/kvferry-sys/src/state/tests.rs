@@ -152,8 +152,8 @@ proptest! {
                     }
                 }
                 Step::Cancel => {
-                    prop_assert_eq!(word.cancel(), active.then_some(attempt));
-                    if active {
+                    prop_assert_eq!(word.cancel(), may_run.then_some(attempt));
+                    if may_run {
                         model.phase = Phase::Cancelled;
                     }
                 }

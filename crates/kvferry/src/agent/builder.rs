@@ -21,7 +21,10 @@ use crate::{
     error::BuildError,
     registry::Registry,
     settings::Settings,
-    transport::{Transport, same_host::{CopyPool, SameHost}},
+    transport::{
+        Transport,
+        same_host::{CopyPool, SameHost},
+    },
     watch::Watch,
 };
 
@@ -80,7 +83,8 @@ impl AgentBuilder {
         let attend = watch.clone();
         let pool = CopyPool::new(settings.threads, Box::new(move || attend.attend()))
             .map_err(needs("a copy thread"))?;
-        let transport = self.transport.unwrap_or_else(|| Arc::new(SameHost::new(pool.clone(), registry.clone())));
+        let transport =
+            self.transport.unwrap_or_else(|| Arc::new(SameHost::new(pool.clone(), registry.clone())));
         let (mailbox, letters) = Mailbox::new().map_err(needs("an event descriptor"))?;
         watch.start(mailbox.clone(), pool.clone()).map_err(needs("a watch thread"))?;
         static NUMBERS: AtomicUsize = AtomicUsize::new(1);
@@ -146,8 +150,9 @@ impl Sockets {
         };
         if let Some(dir) = &settings.socket_dir {
             let path = dir.join(format!("kvferry-{hex}.sock"));
-            let listener = kvferry_sys::listen_path(&path)
-                .map_err(|e| io::Error::new(e.kind(), format!("KVFERRY_SOCKET_DIR: {}: {e}", path.display())))?;
+            let listener = kvferry_sys::listen_path(&path).map_err(|e| {
+                io::Error::new(e.kind(), format!("KVFERRY_SOCKET_DIR: {}: {e}", path.display()))
+            })?;
             sockets.listeners.push(listener);
             sockets.endpoints.push(Endpoint::PathUnix(path.as_os_str().as_bytes().to_vec()));
             sockets.path = Some(SocketFile(path));

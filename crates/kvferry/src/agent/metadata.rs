@@ -30,7 +30,11 @@ impl Agent {
     ///
     /// # Errors
     /// A region is not registered.
-    pub fn partial_metadata(&self, ids: &[RegionId], with_connection: bool) -> Result<Vec<u8>, MetadataError> {
+    pub fn partial_metadata(
+        &self,
+        ids: &[RegionId],
+        with_connection: bool,
+    ) -> Result<Vec<u8>, MetadataError> {
         let shared = self.shared();
         let mut ids = ids.to_vec();
         ids.sort_unstable();
@@ -87,7 +91,8 @@ impl Agent {
                 drop(peers);
                 let peer = shared.new_peer(&blob);
                 if let Err(error) = self.linked(&peer, self.settings().connect_timeout) {
-                    let detail = format!("the incarnation that is known is alive, and this one is not: {error}");
+                    let detail =
+                        format!("the incarnation that is known is alive, and this one is not: {error}");
                     return Err(MetadataError::Stale { peer: name, detail });
                 }
                 let mut peers = shared.peers();
@@ -103,7 +108,9 @@ impl Agent {
                 let detail = "it has the name of this agent".into();
                 MetadataError::Stale { peer: name, detail }
             }),
-            Verdict::Refused(refusal) => Err(MetadataError::Stale { peer: name, detail: refusal.to_string() }),
+            Verdict::Refused(refusal) => {
+                Err(MetadataError::Stale { peer: name, detail: refusal.to_string() })
+            }
         }
     }
 
@@ -125,6 +132,7 @@ impl Agent {
             shared.counters.peer_restarted();
             tracing::info!(target: "kvferry::peer", peer = %new.name, incarnation = %new.incarnation, "restarted");
             shared.part_with(&old, LostCause::Restarted, kvferry_proto::ByeReason::Closed);
+            old.restarted();
             shared.publish(&Event::PeerRestarted { peer: new.name.clone(), incarnation: new.incarnation });
         }
         self.begin_connect(new);

@@ -1,6 +1,5 @@
 use std::{
-    fmt,
-    io,
+    fmt, io,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -24,7 +23,10 @@ use crate::{
     settings::Settings,
     stats::Counters,
     transfer::TransferTable,
-    transport::{Transport, same_host::{Board, CopyPool}},
+    transport::{
+        Transport,
+        same_host::{Board, CopyPool},
+    },
     watch::Watch,
 };
 
@@ -231,6 +233,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let shared = &self.shared;
         if shared.forked() {
+            // The threads exist in the parent only; there is nothing here to end or to wait for.
+            std::mem::forget((shared.clone(), self.control.take(), self.pool.clone()));
             return;
         }
         shared.closed.store(true, SeqCst);

@@ -1,8 +1,8 @@
 use std::{os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use kvferry_proto::{
-    Action, ByeReason, ChannelLoss, Command as Order, Frame, INBOX_BYTES, Identity, Inbound, LiveRegions, LostCause,
-    NotifyReceiver, Refusal, RegionId, RevokeScope,
+    Action, ByeReason, ChannelLoss, Command as Order, Frame, INBOX_BYTES, Identity, Inbound, LiveRegions,
+    LostCause, NotifyReceiver, Refusal, RegionId, RevokeScope,
 };
 
 use super::{
@@ -22,10 +22,11 @@ impl Control {
         match command {
             Command::Connect { peer } => self.connect(&peer, false),
             Command::Notify { peer, reservation, token } => {
-                let id = peer.channel();
-                let Some((id, channel)) = id.and_then(|id| Some((id, self.channels.get_mut(&id)?))) else {
-                    // The loss of the link has failed the transfer; a bare one is lost with the peer.
-                    return;
+                let to = |c: &Channel| c.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, &peer));
+                let Some((&id, channel)) = self.channels.iter_mut().find(|(_, c)| to(c)) else {
+                    // Without a channel its transfer has failed with the link, and a bare one waits for the next, if there
+                    // will be one.
+                    return peer.issue_later(reservation, token.is_none());
                 };
                 let token = token.map(|token| channel.token(token));
                 match channel.session.command(now, Order::Notify { reservation, token }) {
@@ -75,7 +76,7 @@ impl Control {
     /// Reads and writes what a channel is ready for.
     pub(super) fn serve(&mut self, id: u64) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        let came = channel.read();
+        let came = channel.read(&mut self.buffer);
         for read in came {
             let Some(channel) = self.channels.get_mut(&id) else { return };
             match read {
@@ -117,11 +118,8 @@ impl Control {
     fn action(&mut self, id: u64, action: Action) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         match action {
-            Action::Send(frame) => {
-                if !channel.queue(&frame) {
-                    self.violation(id, "it does not read what it is sent");
-                }
-            }
+            Action::Send(frame) if channel.queue(&frame) => {}
+            Action::Send(_) => self.violation(id, "it does not read what it is sent"),
             Action::Proven { peer } => self.proven(id, peer),
             Action::AttachTransport => self.attach(id),
             Action::Live(live) => {
@@ -265,11 +263,17 @@ impl Control {
 
     fn link_up(&mut self, id: u64) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        let (Some(link), Some(identity)) = (channel.link.clone(), channel.session.peer().cloned()) else { return };
+        let (Some(link), Some(identity)) = (channel.link.clone(), channel.session.peer().cloned()) else {
+            return;
+        };
         if let Some(liveness) = link.liveness() {
             self.watch.add(id, liveness);
         }
         channel.up = true;
+        if channel.peer.as_ref().is_some_and(|p| p.gone().is_some()) {
+            // Removed while we were connecting.
+            return self.order(id, Order::Close { reason: ByeReason::Closed, text: String::new() });
+        }
         if let Some(peer) = channel.peer.clone() {
             for report in link.report() {
                 tracing::debug!(target: "kvferry::path", peer = %peer.name, "{report}");
@@ -302,7 +306,10 @@ impl Control {
     fn drained(&mut self, from: &Arc<Identity>, bytes: u64) {
         let of = |c: &Channel| c.peer.is_none() && c.told_to.as_ref() == Some(&**from);
         match self.channels.iter().find(|(_, c)| of(c)).map(|(id, _)| *id) {
-            Some(id) => self.order(id, Order::Drained { bytes }),
+            Some(id) => {
+                self.order(id, Order::Drained { bytes });
+                self.act(id);
+            }
             None => {
                 if let Some(receiver) = self.parked.get_mut(&**from) {
                     let _ = receiver.drained(bytes);

@@ -114,12 +114,11 @@ impl Channel {
     }
 
     /// Reads what is there, frame by frame.
-    pub(super) fn read(&mut self) -> Vec<Read> {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Vec<Read> {
         let mut came = Vec::new();
-        let mut buffer = vec![0; 64 << 10];
         for _ in 0..READS {
             let mut fds = Vec::new();
-            match kvferry_sys::recv_with_fds(&self.fd, &mut buffer, &mut fds) {
+            match kvferry_sys::recv_with_fds(&self.fd, buffer, &mut fds) {
                 Ok(0) => {
                     came.push(Read::Ended);
                     break;

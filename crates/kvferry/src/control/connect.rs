@@ -1,8 +1,8 @@
 use std::{os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Instant};
 
-use kvferry_proto::{Endpoint, Identity, NotifySender, ProofKey, Session, SessionConfig};
+use kvferry_proto::{Endpoint, Identity, ProofKey, Session, SessionConfig};
 
-use super::{CLOSE_TIMEOUT, Control, Token, channel::Channel};
+use super::{CLOSE_TIMEOUT, Control, MAX_CHANNELS, Token, channel::Channel};
 use crate::{
     error::ConnectError,
     peer::{LinkState, Peer},
@@ -20,7 +20,7 @@ impl Control {
                     return;
                 }
             };
-            if self.stopping {
+            if self.stopping || self.channels.len() >= MAX_CHANNELS {
                 continue;
             }
             let Some(config) = self.config(&self.shared.secret) else { continue };
@@ -75,7 +75,7 @@ impl Control {
                         return Err(ConnectError::Closed);
                     };
                     let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
-                    let sender = peer.take_sender().unwrap_or_else(NotifySender::new);
+                    let sender = peer.take_sender().unwrap_or_default();
                     peer.set_credit(sender.credit());
                     let session = Session::initiator(Instant::now(), config, identity, sender);
                     return Ok(Channel::new(fd, session, Some(peer.clone())));
@@ -103,7 +103,10 @@ impl Control {
             tracing::warn!(target: "kvferry::control", "a connection cannot be watched: {error}");
             if let Some(peer) = &channel.peer {
                 let tried = vec![error.to_string()];
-                peer.set_link(LinkState::Failed(ConnectError::Unreachable { peer: peer.name.clone(), tried }));
+                peer.set_link(LinkState::Failed(ConnectError::Unreachable {
+                    peer: peer.name.clone(),
+                    tried,
+                }));
             }
             return None;
         }

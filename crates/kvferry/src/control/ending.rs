@@ -32,7 +32,11 @@ impl Control {
             // The peer may still be in a copy: what this link reached stays in view until that is over.
             let epoch = link.revoke(RevokeScope::all());
             self.shared.links.lost(id, epoch);
-            link.lost(FaultCause::PeerLost { peer: name, cause: cause.clone() });
+            link.lost(if !died && over.may_reconnect() {
+                FaultCause::LinkLost { peer: name, detail: over.to_string() }
+            } else {
+                FaultCause::PeerLost { peer: name, cause: cause.clone() }
+            });
         }
         let peer = channel.peer.take();
         let again = channel.again;
@@ -52,7 +56,8 @@ impl Control {
                 if was_up {
                     self.outbound_over(&peer, &over, cause, died);
                 } else {
-                    let error = attach_error.unwrap_or_else(|| connect_error(&self.shared.settings, &peer, &over));
+                    let error =
+                        attach_error.unwrap_or_else(|| connect_error(&self.shared.settings, &peer, &over));
                     self.connect_failed(&peer, error, again);
                 }
             }
@@ -102,7 +107,8 @@ impl Control {
                 return self.peer_lost(&peer, cause, true);
             }
         }
-        let elsewhere = self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
+        let elsewhere =
+            self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
         if !elsewhere {
             self.not_up(identity, cause);
         }
@@ -110,7 +116,8 @@ impl Control {
 
     fn no_longer_up(&mut self, peer: &Arc<Peer>, cause: &LostCause) {
         let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
-        let elsewhere = self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
+        let elsewhere =
+            self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
         if !elsewhere {
             self.not_up(identity, cause.clone());
         }
@@ -125,15 +132,11 @@ impl Control {
     }
 
     fn has_died(&self, channel: &Channel, over: &Over) -> bool {
-        let by_word = channel
-            .link
-            .as_ref()
-            .and_then(|l| l.liveness())
-            .is_some_and(|l| {
-                let word = l.page.liveness(l.ours.other()).load(std::sync::atomic::Ordering::SeqCst);
-                Word::of(word) == Word::Dead
-            });
-        let gone = || channel.process.as_ref().is_some_and(|p| crate::process::has_ended(p));
+        let by_word = channel.link.as_ref().and_then(|l| l.liveness()).is_some_and(|l| {
+            let word = l.page.liveness(l.ours.other()).load(std::sync::atomic::Ordering::SeqCst);
+            Word::of(word) == Word::Dead
+        });
+        let gone = || channel.process.as_ref().is_some_and(crate::process::has_ended);
         channel.died
             || by_word
             || matches!(over, Over::Channel(ChannelLoss::Died))
@@ -190,25 +193,27 @@ fn connect_error(settings: &crate::Settings, peer: &Peer, over: &Over) -> Connec
         | Over::Rejected(Refusal::Unauthorized { token_in_force: theirs }) => {
             ConnectError::Unauthorized { peer: name, detail: token_story(ours, *theirs).into() }
         }
-        Over::Refused(Refusal::WrongIncarnation { .. }) | Over::Rejected(Refusal::WrongIncarnation { .. }) => {
-            ConnectError::Restarted { peer: name }
-        }
+        Over::Refused(Refusal::WrongIncarnation { .. })
+        | Over::Rejected(Refusal::WrongIncarnation { .. }) => ConnectError::Restarted { peer: name },
         Over::Refused(Refusal::Version { newest, .. }) => ConnectError::Version {
             peer: name,
             ours: kvferry_proto::PROTOCOL_VERSION.into(),
             theirs: (*newest).into(),
         },
         Over::HandshakeTimeout => ConnectError::Timeout { peer: name, after: settings.connect_timeout },
-        Over::Channel(loss) => {
-            ConnectError::Unreachable { peer: name, tried: vec![format!("the connection ended in the handshake: {loss}")] }
-        }
+        Over::Channel(loss) => ConnectError::Unreachable {
+            peer: name,
+            tried: vec![format!("the connection ended in the handshake: {loss}")],
+        },
         other => ConnectError::Refused { peer: name, reason: other.to_string() },
     }
 }
 
 fn token_story(ours: bool, theirs: bool) -> &'static str {
     match (ours, theirs) {
-        (true, true) => "both have KVFERRY_TOKEN set, to different values, or the metadata is not that agent's",
+        (true, true) => {
+            "both have KVFERRY_TOKEN set, to different values, or the metadata is not that agent's"
+        }
         (true, false) => "KVFERRY_TOKEN is set here and not there",
         (false, true) => "KVFERRY_TOKEN is set there and not here",
         (false, false) => "no token is set on either side: the metadata is not that agent's",

@@ -58,7 +58,8 @@ impl Poller {
     }
 
     pub(super) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Token>> {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
         let timeout = timeout.map(|t| rustix::event::Timespec {
             tv_sec: t.as_secs().min(1 << 30) as i64,
             tv_nsec: t.subsec_nanos().into(),

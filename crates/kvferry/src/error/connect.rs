@@ -61,7 +61,10 @@ pub enum ConnectError {
         after: Duration,
     },
     /// The settings require a path that this peer cannot be reached by.
-    #[error("peer {peer:?} cannot be reached by the required path {required}: {} (connect.path_required)", list(why_not))]
+    #[error(
+        "peer {peer:?} cannot be reached by the required path {required}: {} (connect.path_required)",
+        list(why_not)
+    )]
     PathRequired {
         /// The peer.
         peer: String,
@@ -189,7 +192,9 @@ pub enum DisconnectError {
     #[error("no peer {0:?} is known (peer.unknown)")]
     Unknown(String),
     /// A copy of the peer may still land; call again.
-    #[error("peer {peer:?} has not answered within {waited:?}: a copy that it began may still touch our memory (disconnect.busy)")]
+    #[error(
+        "peer {peer:?} has not answered within {waited:?}: a copy that it began may still touch our memory (disconnect.busy)"
+    )]
     Busy {
         /// The peer.
         peer: String,

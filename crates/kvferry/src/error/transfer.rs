@@ -361,7 +361,9 @@ impl TransferFault {
 #[non_exhaustive]
 pub enum CancelError {
     /// Our memory is free, but the peer has not said that it discards the rest. What may come late is discarded there.
-    #[error("the transfer is fenced: local memory is free, peer {peer:?} has not confirmed within {waited:?} (cancel.fenced)")]
+    #[error(
+        "the transfer is fenced: local memory is free, peer {peer:?} has not confirmed within {waited:?} (cancel.fenced)"
+    )]
     Fenced {
         /// The peer.
         peer: String,
@@ -369,7 +371,9 @@ pub enum CancelError {
         waited: Duration,
     },
     /// A system call that moves bytes of the transfer has not come back: its memory stays held. Call again.
-    #[error("the transfer still runs after {waited:?}: a copy by {by} has not come back, its memory stays held (cancel.still_running)")]
+    #[error(
+        "the transfer still runs after {waited:?}: a copy by {by} has not come back, its memory stays held (cancel.still_running)"
+    )]
     StillRunning {
         /// `this process` or the peer.
         by: String,

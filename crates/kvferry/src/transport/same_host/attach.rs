@@ -104,8 +104,8 @@ impl SameHostAttach {
     fn probe(&mut self, them: &Who) {
         let reached = match self.pid() {
             None => Err(DenialCause::PidNamespace),
-            Some(pid) => crate::testing::probe(pid, them.nonce_addr, them.nonce, them.nonce.wrapping_add(1)).map_err(
-                |error| {
+            Some(pid) => crate::testing::probe(pid, them.nonce_addr, them.nonce, them.nonce.wrapping_add(1))
+                .map_err(|error| {
                     let errno = match error {
                         CmaError::Denied(errno) | CmaError::Other(errno) => errno,
                         // What answers under that number is not the peer: it lives under another one, elsewhere.
@@ -115,8 +115,7 @@ impl SameHostAttach {
                     let theirs = them.facts(self.context.pid);
                     let works = kvferry_sys::self_cma_works();
                     kvferry_sys::explain_denial(errno, &self.facts, &theirs, works, pid.get())
-                },
-            ),
+                }),
         };
         self.ours = Some(reached.map_err(|cause| {
             let denial = Denial { cause: cause.to_string(), remedy: cause.remedy().into() };
@@ -189,7 +188,11 @@ impl Attach for SameHostAttach {
         match (wire, self.context.initiator) {
             (Wire::Attach(them), false) => {
                 self.check_layout(&them)?;
-                let fd = message.fds.into_iter().next().ok_or_else(|| self.refused("the link page did not come along"))?;
+                let fd = message
+                    .fds
+                    .into_iter()
+                    .next()
+                    .ok_or_else(|| self.refused("the link page did not come along"))?;
                 let page = LinkPage::import(fd).map_err(|e| self.refused(crate::error_chain(&e)))?;
                 self.page = Some(Arc::new(page));
                 self.probe(&them);

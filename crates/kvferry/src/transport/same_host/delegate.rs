@@ -59,7 +59,12 @@ struct Sending {
 }
 
 impl DelegatedOp {
-    pub(super) fn new(link: Arc<SameHostLink>, request: OpRequest, routes: Arc<Routes>, way: Way) -> Arc<Self> {
+    pub(super) fn new(
+        link: Arc<SameHostLink>,
+        request: OpRequest,
+        routes: Arc<Routes>,
+        way: Way,
+    ) -> Arc<Self> {
         let id = link.delegations.next_id();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -182,7 +187,10 @@ impl LinkOp for DelegatedOp {
 
 impl fmt::Debug for DelegatedOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DelegatedOp").field("id", &self.id).field("route", &self.route).finish_non_exhaustive()
+        f.debug_struct("DelegatedOp")
+            .field("id", &self.id)
+            .field("route", &self.route)
+            .finish_non_exhaustive()
     }
 }
 

@@ -152,7 +152,12 @@ impl SameHostLink {
     /// Begins a touch of the peer's memory.
     ///
     /// `alive` is asked once for each epoch: the peer's revocations are marked before their epoch is acknowledged.
-    pub(super) fn enter(&self, slot: usize, validated: &AtomicU64, alive: impl FnOnce() -> bool) -> Entry<'_> {
+    pub(super) fn enter(
+        &self,
+        slot: usize,
+        validated: &AtomicU64,
+        alive: impl FnOnce() -> bool,
+    ) -> Entry<'_> {
         if let Some(cause) = self.lost.get() {
             return Entry::Lost(cause.clone());
         }
@@ -200,7 +205,7 @@ impl SameHostLink {
     ///
     /// The liveness word alone does not say that: it changes as soon as one thread is gone.
     fn process_is_gone(&self) -> bool {
-        self.process.as_ref().is_some_and(|fd| crate::process::has_ended(fd))
+        self.process.as_ref().is_some_and(crate::process::has_ended)
     }
 
     /// The kernel says that the peer's process is gone: ends the link, returns what operations fail with.
@@ -247,7 +252,11 @@ impl SameHostLink {
         }
         let memory = match fd {
             Some(fd) => SharedMemory::import(fd, len).map(Arc::new).map_err(|e| {
-                format!("the memory file of peer {:?} cannot be mapped: {}", self.peer, crate::error_chain(&e))
+                format!(
+                    "the memory file of peer {:?} cannot be mapped: {}",
+                    self.peer,
+                    crate::error_chain(&e)
+                )
             }),
             None => Err(format!("peer {:?} no longer has memory file {memfd}", self.peer)),
         };
@@ -266,7 +275,9 @@ impl SameHostLink {
     fn send_memory(&self, memfd: u64) {
         match self.registry.allocs().memory(memfd) {
             Some(memory) => match memory.fd().try_clone_to_owned() {
-                Ok(fd) => self.outbox.send(Wire::Memory { memfd, len: memory.len() }.encode(), vec![Arc::new(fd)]),
+                Ok(fd) => {
+                    self.outbox.send(Wire::Memory { memfd, len: memory.len() }.encode(), vec![Arc::new(fd)])
+                }
                 Err(error) => {
                     tracing::warn!(target: "kvferry::peer", peer = %self.peer, "no descriptor for a memory file: {error}");
                     self.outbox.send(Wire::Memory { memfd, len: 0 }.encode(), Vec::new());
@@ -293,9 +304,11 @@ impl Link for SameHostLink {
         }
         let bytes = request.plan.bytes();
         let mut routes = Routes::choose(&self.router, &request.local, &request.remote, bytes, self.pid);
-        let used = routes
-            .check(&self.router, &request.plan, bytes)
-            .map_err(|no| AdmitError::NoRoute { local: no.local, remote: no.remote, why_not: no.why_not })?;
+        let used = routes.check(&self.router, &request.plan, bytes).map_err(|no| AdmitError::NoRoute {
+            local: no.local,
+            remote: no.remote,
+            why_not: no.why_not,
+        })?;
         for (slot, memfd, offset) in routes.wanted(&request.remote) {
             routes.map(slot, self.memory(memfd).map_err(AdmitError::Lost)?, offset);
         }
@@ -418,7 +431,8 @@ impl SameHostLink {
             }
             Backing::Private { .. } => None,
         };
-        let declare = Wire::Declare { region: region.id().0, addr: region.desc().addr, len: region.desc().len, memory };
+        let declare =
+            Wire::Declare { region: region.id().0, addr: region.desc().addr, len: region.desc().len, memory };
         self.outbox.send(declare.encode(), fds);
         // Deregistered meanwhile: that revocation may have gone out before this.
         if region.is_gone() {

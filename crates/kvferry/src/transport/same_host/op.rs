@@ -54,7 +54,12 @@ pub(super) struct LocalOp {
 }
 
 impl LocalOp {
-    pub(super) fn new(link: Arc<SameHostLink>, request: OpRequest, routes: Arc<Routes>, way: Way) -> Arc<Self> {
+    pub(super) fn new(
+        link: Arc<SameHostLink>,
+        request: OpRequest,
+        routes: Arc<Routes>,
+        way: Way,
+    ) -> Arc<Self> {
         let bytes = request.plan.bytes();
         let inline = bytes <= link.settings().inline_limit && request.plan.blocks() <= INLINE_BLOCKS;
         let op = Arc::new(Self {
@@ -149,7 +154,8 @@ impl LocalOp {
         }
         let Err(failed) = copied.and_then(|()| copy.flush()) else { return };
         let Some(s) = chunk.segments().get(failed.segment) else { return };
-        let cause = cause_of(&failed.error, |offset| self.plan.position_at(s, offset), s.local_addr, s.remote_addr);
+        let cause =
+            cause_of(&failed.error, |offset| self.plan.position_at(s, offset), s.local_addr, s.remote_addr);
         self.fail(cause.unwrap_or_else(|| self.link.peer_died()));
     }
 
@@ -202,9 +208,7 @@ impl LinkOp for LocalOp {
         self.gate.reset();
         if self.inline && alone {
             let Some(work) = self.link.pool().work_of(self.handle()) else { return Err(Backlog) };
-            let ran = self.link.pool().inline(|copier| {
-                while work.clone().run(copier) == Step::Again {}
-            });
+            let ran = self.link.pool().inline(|copier| while work.clone().run(copier) == Step::Again {});
             if ran.is_some() {
                 return Ok(());
             }
@@ -236,7 +240,10 @@ impl Drop for LocalOp {
 
 impl fmt::Debug for LocalOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalOp").field("route", &self.route).field("blocks", &self.plan.blocks()).finish_non_exhaustive()
+        f.debug_struct("LocalOp")
+            .field("route", &self.route)
+            .field("blocks", &self.plan.blocks())
+            .finish_non_exhaustive()
     }
 }
 
@@ -252,7 +259,12 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self { born: Instant::now(), submitted: AtomicU64::new(0), first: AtomicU64::new(0), segments: AtomicU64::new(0) }
+        Self {
+            born: Instant::now(),
+            submitted: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn start(&self) {

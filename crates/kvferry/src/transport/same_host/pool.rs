@@ -303,6 +303,9 @@ impl CopyPool {
 
 impl fmt::Debug for CopyPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CopyPool").field("queued", &self.ring.len()).field("active", &self.active).finish_non_exhaustive()
+        f.debug_struct("CopyPool")
+            .field("queued", &self.ring.len())
+            .field("active", &self.active)
+            .finish_non_exhaustive()
     }
 }

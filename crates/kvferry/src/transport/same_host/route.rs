@@ -158,11 +158,15 @@ impl Router {
             (_, Class::Shared) => Some(Way::Map),
             (Class::Shared, Class::Private) => Some(Way::MapByTarget),
             (Class::Shared, Class::Fragile) => {
-                why_not.push(WhyNot::new("map", "the peer's memory is file-backed: it could vanish under a load"));
+                why_not.push(WhyNot::new(
+                    "map",
+                    "the peer's memory is file-backed: it could vanish under a load",
+                ));
                 None
             }
             _ => {
-                why_not.push(WhyNot::new("map", "neither end is kvferry memory; allocate one with agent.alloc"));
+                why_not
+                    .push(WhyNot::new("map", "neither end is kvferry memory; allocate one with agent.alloc"));
                 None
             }
         };

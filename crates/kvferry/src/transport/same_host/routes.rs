@@ -7,11 +7,7 @@ use super::{
     copy::Far,
     route::{Class, Router, Way},
 };
-use crate::{
-    path::WhyNot,
-    region::LocalRegion,
-    transport::RemoteRef,
-};
+use crate::{path::WhyNot, region::LocalRegion, transport::RemoteRef};
 
 /// The way of every pair of regions of one plan.
 #[derive(Debug)]
@@ -21,9 +17,12 @@ pub(super) struct Routes {
     /// By local and remote class.
     ways: [[Option<Way>; 3]; 3],
     /// Where the peer's shared regions are mapped here, by slot: the memory and the offset of the region in it.
-    mapped: Box<[Option<(Arc<SharedMemory>, u64)>]>,
+    mapped: Box<[Option<Mapped>]>,
     pid: Option<Pid>,
 }
+
+/// A peer's memory file that is mapped here, and where in it a region begins.
+type Mapped = (Arc<SharedMemory>, u64);
 
 /// A pair of regions without a way.
 #[derive(Debug)]

@@ -84,7 +84,8 @@ impl Served {
                 if let Some(fd) = fd {
                     link.memory_declared(memfd, file_len, fd)?;
                 }
-                let memory = link.mapped(memfd).ok_or("a region lies in a memory file that cannot be mapped")?;
+                let memory =
+                    link.mapped(memfd).ok_or("a region lies in a memory file that cannot be mapped")?;
                 memory.slice(offset, len).ok_or("a region does not lie inside its memory file")?;
                 Some((memory, offset))
             }
@@ -93,7 +94,9 @@ impl Served {
         if state.regions.len() >= MAX_REGIONS || state.regions.contains_key(&region) {
             return Err(format!("region {region} is declared twice, or one too many"));
         }
-        state.regions.insert(region, Declared { addr, len, memory, revoked: Arc::new(AtomicBool::new(false)) });
+        state
+            .regions
+            .insert(region, Declared { addr, len, memory, revoked: Arc::new(AtomicBool::new(false)) });
         Ok(())
     }
 
@@ -195,9 +198,9 @@ impl State {
         }
         let addr = declared.addr + s.initiator_offset;
         let far = match &declared.memory {
-            Some((memory, offset)) => {
-                Far::Mapped(memory.slice(offset + s.initiator_offset, s.len).ok_or("a segment leaves its memory file")?)
-            }
+            Some((memory, offset)) => Far::Mapped(
+                memory.slice(offset + s.initiator_offset, s.len).ok_or("a segment leaves its memory file")?,
+            ),
             None => Far::Process {
                 pid: link.pid().ok_or("the initiator's process is not visible here")?,
                 slice: RemoteSlice { addr, len: s.len },
@@ -205,7 +208,8 @@ impl State {
         };
         let own = link.registry().get(RegionId(s.target)).filter(|r| r.key().0 == s.target_key);
         let own = own.ok_or("the target's region is gone, or the key is wrong")?;
-        let near = s.target_offset
+        let near = s
+            .target_offset
             .checked_add(own.desc().addr)
             .and_then(|addr| own.slice(addr, s.len))
             .ok_or("a segment leaves the target's region")?;
@@ -269,9 +273,11 @@ impl ServedOp {
         link.served().forget(self.id);
         let (op, attempt) = (self.id, self.attempt);
         let answer = match (state, crate::lock(&self.failure).take()) {
-            (GateState::Finished, _) => {
-                Wire::Done { op, attempt, copy_ns: u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX) }
-            }
+            (GateState::Finished, _) => Wire::Done {
+                op,
+                attempt,
+                copy_ns: u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            },
             (_, Some(detail)) => Wire::Failed { op, attempt, detail },
             (_, None) => Wire::Stopped { op, attempt },
         };
