@@ -46,6 +46,10 @@ pub(crate) enum Command {
     Transport { channel: u64, body: Vec<u8>, fds: Vec<Arc<OwnedFd>> },
     /// Tell the peer what was revoked under a new epoch.
     Revoked { channel: u64, epoch: u64, scope: RevokeScope },
+    /// A revocation of the peer is carried out, some time after it came.
+    Applied { channel: u64, epoch: u64 },
+    /// The transport has lost its own connection.
+    LinkLost { channel: u64, detail: String },
     /// The application took notifications of this peer.
     Drained { from: Arc<Identity>, bytes: u64 },
     /// The kernel says that the process at the other end is dead.

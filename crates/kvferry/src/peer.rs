@@ -107,14 +107,16 @@ impl Peer {
         set.rebuild();
     }
 
-    /// The peer has revoked these regions (`None` = all).
-    pub(crate) fn revoke_regions(&self, ids: Option<&[u64]>) {
+    /// The peer has revoked these regions (`None` = all). What is `noted` elsewhere as revoked need not be remembered here.
+    pub(crate) fn revoke_regions(&self, ids: Option<&[RegionId]>, noted: bool) {
         let mut set = self.regions.write().unwrap_or_else(|e| e.into_inner());
         match ids {
             Some(ids) => {
                 for id in ids {
-                    if let Some(region) = set.by_id.get(&RegionId(*id)) {
-                        region.revoked.store(true, SeqCst);
+                    let Some(region) = set.by_id.get(id) else { continue };
+                    region.revoked.store(true, SeqCst);
+                    if noted {
+                        set.by_id.remove(id);
                     }
                 }
             }
@@ -124,12 +126,12 @@ impl Peer {
     }
 
     /// The peer has told which of its regions exist: the others are gone.
-    pub(crate) fn keep_only_live(&self, live: &LiveRegions) {
+    pub(crate) fn keep_only_live(&self, live: &LiveRegions, noted: bool) {
         let set = self.regions.read().unwrap_or_else(|e| e.into_inner());
-        let gone: Vec<u64> = set.by_id.keys().filter(|id| live.excludes(**id)).map(|id| id.0).collect();
+        let gone: Vec<RegionId> = set.by_id.keys().copied().filter(|id| live.excludes(*id)).collect();
         drop(set);
         if !gone.is_empty() {
-            self.revoke_regions(Some(&gone));
+            self.revoke_regions(Some(&gone), noted);
         }
     }
 
@@ -215,7 +217,7 @@ impl Peer {
         self.is_gone.store(true, SeqCst);
         let link = std::mem::replace(&mut *crate::lock(&self.link), LinkState::Gone(error));
         self.link_changed.notify_all();
-        self.revoke_regions(None);
+        self.revoke_regions(None, false);
         self.fail_transfers(&cause);
         if let LinkState::Up { link, .. } = link {
             link.lost(cause);

@@ -105,7 +105,11 @@ pub trait Link: Send + Sync + fmt::Debug + 'static {
     /// An error ends the link as a protocol violation.
     fn message(&self, message: Message) -> Result<(), String>;
 
-    /// Begins to bar the peer from memory of ours: moves the revocation epoch, tells the peer, and returns the epoch.
+    /// Begins to bar the peer from memory of ours: moves the revocation epoch, tells the peer (by [`Outbox::revoked`], in the
+    /// order of the epochs), and returns the last epoch.
+    ///
+    /// The link's own operations stop touching regions that are [gone](LocalRegion::is_gone), as all of `scope` are by then,
+    /// and [`Link::is_quiet`] covers those operations too, unless they run on the engine's copy threads.
     ///
     /// The engine then asks [`Link::is_quiet`] until it is.
     fn revoke(&self, scope: RevokeScope) -> u64;
@@ -115,7 +119,10 @@ pub trait Link: Send + Sync + fmt::Debug + 'static {
 
     /// The peer has barred us: its control frame says up to which epoch, and those of its regions that are gone have been
     /// marked so before this call. Operations go on under the new epoch if their regions live.
-    fn acknowledge(&self, epoch: u64, scope: &RevokeScope);
+    ///
+    /// Where the peer has no other proof than our word (no shared busy words), the answer is [`Acknowledge::Later`] until no
+    /// operation of an earlier epoch can touch what is revoked.
+    fn acknowledge(&self, epoch: u64, scope: &RevokeScope) -> Acknowledge;
 
     /// The peer says that it has carried out our revocations up to `epoch`. Proof of quiet for a link without shared words.
     fn revoke_acknowledged(&self, epoch: u64) {
@@ -143,6 +150,15 @@ pub struct Liveness {
     pub page: Arc<kvferry_sys::LinkPage>,
     /// Our side of it.
     pub ours: kvferry_sys::Side,
+}
+
+/// Whether a revocation of the peer is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// It is: the engine tells the peer.
+    Now,
+    /// Not yet: the link tells the peer, by [`Outbox::applied`], in the order of the epochs.
+    Later,
 }
 
 /// What a link is asked to carry.
@@ -276,12 +292,24 @@ impl Outbox {
     }
 
     /// Tells the peer what was revoked under a new epoch of our memory.
-    pub(crate) fn revoked(&self, epoch: u64, scope: RevokeScope) {
+    pub fn revoked(&self, epoch: u64, scope: RevokeScope) {
         self.sender.send(crate::control::Command::Revoked { channel: self.channel, epoch, scope });
     }
 
-    /// Ends the channel, since the transport has seen the peer die.
-    pub(crate) fn peer_died(&self) {
+    /// Tells the peer that what it revoked under `epoch` is carried out, after [`Acknowledge::Later`].
+    pub fn applied(&self, epoch: u64) {
+        self.sender.send(crate::control::Command::Applied { channel: self.channel, epoch });
+    }
+
+    /// Ends the channel, since the transport's own connection is lost: transfers fail with `link.lost`, and the initiator
+    /// connects once more.
+    pub fn link_lost(&self, detail: impl Into<String>) {
+        let detail = detail.into();
+        self.sender.send(crate::control::Command::LinkLost { channel: self.channel, detail });
+    }
+
+    /// Ends the channel, since the transport has seen the peer's process die.
+    pub fn peer_died(&self) {
         self.sender.send(crate::control::Command::PeerDied { channel: self.channel });
     }
 }

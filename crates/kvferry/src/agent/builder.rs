@@ -1,5 +1,5 @@
 use std::{
-    io,
+    fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::PathBuf,
     sync::{
@@ -29,17 +29,20 @@ use crate::{
 };
 
 /// Builds an [`Agent`].
-#[derive(Debug)]
 #[must_use]
 pub struct AgentBuilder {
     name: String,
     settings: Option<Settings>,
     transport: Option<Arc<dyn Transport>>,
+    wrap: Option<Wrap>,
 }
+
+/// Makes a transport of another.
+type Wrap = Box<dyn FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport> + Send>;
 
 impl AgentBuilder {
     pub(super) fn new(name: String) -> Self {
-        Self { name, settings: None, transport: None }
+        Self { name, settings: None, transport: None, wrap: None }
     }
 
     /// Uses these settings instead of those of the environment.
@@ -51,6 +54,15 @@ impl AgentBuilder {
     /// Moves memory by this transport instead of the built-in ones. Both ends of a link must agree on it.
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
         self.transport = Some(transport);
+        self
+    }
+
+    /// Puts `wrap` around the transport that the agent would use, to add behaviour to it.
+    pub fn wrap_transport(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + 'static,
+    ) -> Self {
+        self.wrap = Some(Box::new(wrap));
         self
     }
 
@@ -85,6 +97,10 @@ impl AgentBuilder {
             .map_err(needs("a copy thread"))?;
         let transport =
             self.transport.unwrap_or_else(|| Arc::new(SameHost::new(pool.clone(), registry.clone())));
+        let transport = match self.wrap {
+            Some(wrap) => wrap(transport),
+            None => transport,
+        };
         let (mailbox, letters) = Mailbox::new().map_err(needs("an event descriptor"))?;
         watch.start(mailbox.clone(), pool.clone()).map_err(needs("a watch thread"))?;
         static NUMBERS: AtomicUsize = AtomicUsize::new(1);
@@ -126,6 +142,15 @@ impl AgentBuilder {
         let agent = Agent { inner: Arc::new(inner) };
         tracing::info!(target: "kvferry::control", agent = agent.name(), incarnation = %agent.incarnation(), "{}", agent.settings());
         Ok(agent)
+    }
+}
+
+impl fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentBuilder")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 

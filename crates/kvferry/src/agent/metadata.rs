@@ -4,7 +4,7 @@ use kvferry_proto::{
     Blob, Capability, Offer, OfferRefusal, OldLink, RegionId, RemoteRegion, Update, Verdict,
 };
 
-use super::{Agent, Shared};
+use super::{Agent, Peers, Shared};
 use crate::{
     control::Command,
     error::{LostCause, MetadataError},
@@ -69,15 +69,11 @@ impl Agent {
         match verdict {
             Verdict::Known(update) => {
                 if let Some(peer) = known {
+                    // Under the lock under which revocations are noted: none slips in between.
+                    take_update(&peers, &peer, blob, update);
                     drop(peers);
-                    self.update(&peer, &blob, update);
-                    return Ok(name);
+                    self.begin_connect(&peer);
                 }
-                // The table and the map change together, so there is one.
-                let peer = shared.new_peer(&blob);
-                peers.insert(&peer);
-                drop(peers);
-                self.begin_connect(&peer);
                 Ok(name)
             }
             Verdict::New | Verdict::Replace { .. } => {
@@ -112,18 +108,6 @@ impl Agent {
                 Err(MetadataError::Stale { peer: name, detail: refusal.to_string() })
             }
         }
-    }
-
-    fn update(&self, peer: &Arc<Peer>, blob: &Blob, update: Update) {
-        if blob.capability.is_some() {
-            *peer.contact.write().unwrap_or_else(|e| e.into_inner()) = contact(blob);
-        }
-        match update {
-            Update::Replace => peer.take_regions(blob.regions.clone(), true),
-            Update::Merge => peer.take_regions(blob.regions.clone(), false),
-            Update::Unchanged => {}
-        }
-        self.begin_connect(peer);
     }
 
     fn replace(&self, old: Option<Arc<Peer>>, new: &Arc<Peer>) {
@@ -197,6 +181,20 @@ impl Shared {
                 Some(peer)
             }
         }
+    }
+}
+
+/// Takes newer metadata of a known incarnation in, less the regions that it has taken back meanwhile.
+fn take_update(peers: &Peers, peer: &Peer, blob: Blob, update: Update) {
+    if blob.capability.is_some() {
+        *peer.contact.write().unwrap_or_else(|e| e.into_inner()) = contact(&blob);
+    }
+    let mut regions = blob.regions;
+    regions.retain(|r| !peers.table.is_revoked(&peer.name, r.id));
+    match update {
+        Update::Replace => peer.take_regions(regions, true),
+        Update::Merge => peer.take_regions(regions, false),
+        Update::Unchanged => {}
     }
 }
 

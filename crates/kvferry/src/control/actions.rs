@@ -13,7 +13,7 @@ use crate::{
     error::{ConnectError, NotifyError},
     peer::LinkState,
     queue::Event,
-    transport::{AttachContext, Attached, Message, Outbox},
+    transport::{Acknowledge, AttachContext, Attached, Message, Outbox},
 };
 
 impl Control {
@@ -54,6 +54,16 @@ impl Control {
                 if let Err(error) = channel.session.command(now, Order::Revoke { epoch, scope }) {
                     tracing::debug!(target: "kvferry::control", "a revocation was not told: {error}");
                 }
+                self.act(id);
+            }
+            Command::Applied { channel: id, epoch } => {
+                self.order(id, Order::Applied { epoch });
+                self.act(id);
+            }
+            Command::LinkLost { channel: id, detail } => {
+                let Some(channel) = self.channels.get_mut(&id) else { return };
+                tracing::debug!(target: "kvferry::control", "a transport lost its link: {detail}");
+                channel.session.channel_lost(ChannelLoss::Broken);
                 self.act(id);
             }
             Command::Drained { from, bytes } => self.drained(&from, bytes),
@@ -125,10 +135,12 @@ impl Control {
             Action::Live(live) => {
                 let Some(peer) = channel.peer.clone() else { return };
                 let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
-                if self.shared.peers().table.live(&identity, &live).is_err() {
+                let shared = self.shared.clone();
+                let mut peers = shared.peers();
+                if peers.table.live(&identity, &live).is_err() {
                     return self.violation(id, "too many holes in its region numbers");
                 }
-                peer.keep_only_live(&live);
+                peer.keep_only_live(&live, peers.table.incarnation(&peer.name) == Some(peer.incarnation));
             }
             Action::Up => self.link_up(id),
             Action::Deliver { payload, .. } => {
@@ -291,16 +303,19 @@ impl Control {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if let Some(peer) = channel.peer.clone() {
             let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
-            if self.shared.peers().table.revoked(&identity, &scope.regions).is_err() {
+            let shared = self.shared.clone();
+            let mut peers = shared.peers();
+            if peers.table.revoked(&identity, &scope.regions).is_err() {
                 return self.violation(id, "too many holes in its region numbers");
             }
-            let ids: Vec<u64> = scope.regions.iter().map(|r| r.0).collect();
-            peer.revoke_regions(if scope.all { None } else { Some(&ids) });
+            let known = peers.table.incarnation(&peer.name) == Some(peer.incarnation);
+            peer.revoke_regions(if scope.all { None } else { Some(&scope.regions) }, known);
         }
-        if let Some(link) = self.channels.get(&id).and_then(|c| c.link.clone()) {
-            link.acknowledge(epoch, scope);
+        let link = self.channels.get(&id).and_then(|c| c.link.clone());
+        let acknowledged = link.map_or(Acknowledge::Now, |link| link.acknowledge(epoch, scope));
+        if acknowledged == Acknowledge::Now {
+            self.order(id, Order::Applied { epoch });
         }
-        self.order(id, Order::Applied { epoch });
     }
 
     fn drained(&mut self, from: &Arc<Identity>, bytes: u64) {

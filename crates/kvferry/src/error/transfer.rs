@@ -324,6 +324,11 @@ impl FaultCause {
             Self::Closed => "agent.closed",
         }
     }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        codes::remedy(self.code())
+    }
 }
 
 /// A failed transfer: what, where, why.
@@ -413,6 +418,11 @@ impl ReleaseError {
     pub fn code(&self) -> &'static str {
         self.cause.code()
     }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        codes::remedy(self.code())
+    }
 }
 
 /// A transfer that has not ended in the time given.
@@ -427,5 +437,10 @@ impl WaitTimeout {
     /// The stable code of this error.
     pub fn code(&self) -> &'static str {
         "wait.timeout"
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        codes::remedy(self.code())
     }
 }

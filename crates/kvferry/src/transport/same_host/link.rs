@@ -27,7 +27,7 @@ use crate::{
     region::Backing,
     registry::Registry,
     settings::Settings,
-    transport::{AdmitError, Link, LinkOp, Liveness, Message, OpRequest, Outbox},
+    transport::{Acknowledge, AdmitError, Link, LinkOp, Liveness, Message, OpRequest, Outbox},
 };
 
 /// A peer process on this host.
@@ -392,10 +392,12 @@ impl Link for SameHostLink {
         revocations.outcome(epoch, Instant::now()) == Outcome::Quiet
     }
 
-    fn acknowledge(&self, epoch: u64, scope: &RevokeScope) {
+    fn acknowledge(&self, epoch: u64, scope: &RevokeScope) -> Acknowledge {
         self.served.revoked(scope);
         self.acknowledged.store(epoch, SeqCst);
         self.resume();
+        // Our busy words say what still runs; the peer does not go by our word.
+        Acknowledge::Now
     }
 
     fn lost(&self, cause: FaultCause) {
