@@ -354,7 +354,7 @@ impl Agent {
     pub fn remove_remote(&self, peer: &str) -> Result<(), UnknownPeer> {
         let shared = self.shared();
         let found = shared.peers().remove(peer).ok_or_else(|| UnknownPeer(peer.into()))?;
-        shared.part_with(&found, LostCause::DisconnectedByUs, ByeReason::Closed);
+        shared.part_with(&found, LostCause::DisconnectedByUs);
         Ok(())
     }
 
@@ -381,7 +381,7 @@ impl Agent {
         let mut revoking = shared.links.revoke(Some(peer), &RevokeScope::all());
         let quiet = wait_until(timeout, || revoking.is_quiet());
         if let Some(known) = known {
-            shared.part_with(&known, LostCause::DisconnectedByUs, ByeReason::Disconnected);
+            shared.part_with(&known, LostCause::DisconnectedByUs);
         }
         for channel in channels {
             shared.mailbox.send(Command::Close { channel, reason: ByeReason::Disconnected });
@@ -398,21 +398,25 @@ impl Agent {
         blocks.is_none_or(|(kind, blocks)| BlockList::build(blocks, kind, &peer.range_map()).is_ok())
     }
 
-    /// How each kind of pair of regions reaches a peer, and for each better way why it is not taken.
+    /// How each kind of pair of regions in use reaches a peer, and for each better way why it is not taken.
     ///
     /// # Errors
     /// No metadata of that name is loaded.
     pub fn path(&self, peer: &str) -> Result<Vec<PathReport>, UnknownPeer> {
         let found = self.shared().peer(peer).ok_or_else(|| UnknownPeer(peer.into()))?;
-        Ok(match found.link_state() {
-            LinkState::Up { link, .. } => link.report(),
+        let mut reports = match found.link_state() {
+            LinkState::Up { link, .. } => link.report(&self.shared().registry.snapshot().1, &found.regions()),
             LinkState::Idle | LinkState::Connecting => {
                 vec![PathReport::unconnected("not connected yet".into())]
             }
             LinkState::Failed(error) | LinkState::Gone(error) => {
                 vec![PathReport::unconnected(error.to_string())]
             }
-        })
+        };
+        for report in &mut reports {
+            report.why_not.extend_from_slice(&self.shared().idle_hardware);
+        }
+        Ok(reports)
     }
 
     // Notifications and events.
@@ -494,7 +498,7 @@ impl fmt::Debug for Agent {
 
 impl Shared {
     /// Fails a peer's transfers and closes the link that we opened to it.
-    fn part_with(&self, peer: &Arc<Peer>, cause: LostCause, reason: ByeReason) {
+    fn part_with(&self, peer: &Arc<Peer>, cause: LostCause) {
         let channel = peer.channel();
         let error = ConnectError::Lost { peer: peer.name.clone(), cause: cause.clone() };
         let fault = match cause {
@@ -503,7 +507,7 @@ impl Shared {
         };
         peer.go(fault, error);
         if let Some(channel) = channel {
-            self.mailbox.send(Command::Close { channel, reason });
+            self.mailbox.send(Command::Close { channel, reason: ByeReason::Disconnected });
         }
     }
 

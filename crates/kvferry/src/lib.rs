@@ -42,6 +42,7 @@ mod alloc;
 mod codes;
 mod control;
 mod error;
+mod hardware;
 mod inbox;
 mod links;
 mod logging;

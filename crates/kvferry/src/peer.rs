@@ -140,6 +140,12 @@ impl Peer {
         self.regions.read().unwrap_or_else(|e| e.into_inner()).map.clone()
     }
 
+    /// All live regions.
+    pub(crate) fn regions(&self) -> Vec<RemoteRegion> {
+        let set = self.regions.read().unwrap_or_else(|e| e.into_inner());
+        set.by_id.values().filter(|r| !r.is_revoked()).map(|r| r.region.clone()).collect()
+    }
+
     /// A region by id, revoked or not.
     pub(crate) fn region(&self, id: RegionId) -> Option<RemoteRef> {
         self.regions.read().unwrap_or_else(|e| e.into_inner()).by_id.get(&id).cloned()

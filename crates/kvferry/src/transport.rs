@@ -92,8 +92,8 @@ pub trait Link: Send + Sync + fmt::Debug + 'static {
     /// The path of this link.
     fn path(&self) -> Path;
 
-    /// How each kind of pair of regions goes, and why not better.
-    fn report(&self) -> Vec<PathReport>;
+    /// How each kind of pair among these regions goes, and why not better.
+    fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport>;
 
     /// Checks that every pair of the plan has a route and makes ready what can be made ready before the post.
     ///

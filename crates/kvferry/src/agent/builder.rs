@@ -1,7 +1,7 @@
 use std::{
     fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     control::{Control, Mailbox},
     error::BuildError,
+    hardware,
     registry::Registry,
     settings::Settings,
     transport::{
@@ -90,6 +91,11 @@ impl AgentBuilder {
         let host = host().map_err(needs("facts about this host"))?;
         let sockets = Sockets::open(&settings, socket).map_err(needs("a socket"))?;
 
+        let idle_hardware = hardware::unused(Path::new("/"));
+        for why_not in &idle_hardware {
+            tracing::warn!(target: "kvferry::path", "{why_not}");
+        }
+
         let registry = Arc::new(Registry::default());
         let watch = Watch::new();
         let attend = watch.clone();
@@ -111,6 +117,7 @@ impl AgentBuilder {
             secret: Secret(array(secret)),
             host,
             endpoints: sockets.endpoints,
+            idle_hardware,
             registry,
             transport,
             board: pool.board(),

@@ -115,7 +115,7 @@ impl Agent {
         if let Some(old) = old.filter(|old| old.incarnation != new.incarnation) {
             shared.counters.peer_restarted();
             tracing::info!(target: "kvferry::peer", peer = %new.name, incarnation = %new.incarnation, "restarted");
-            shared.part_with(&old, LostCause::Restarted, kvferry_proto::ByeReason::Closed);
+            shared.part_with(&old, LostCause::Restarted);
             old.restarted();
             shared.publish(&Event::PeerRestarted { peer: new.name.clone(), incarnation: new.incarnation });
         }

@@ -287,7 +287,7 @@ impl Control {
             return self.order(id, Order::Close { reason: ByeReason::Closed, text: String::new() });
         }
         if let Some(peer) = channel.peer.clone() {
-            for report in link.report() {
+            for report in link.report(&self.shared.registry.snapshot().1, &peer.regions()) {
                 tracing::debug!(target: "kvferry::path", peer = %peer.name, "{report}");
             }
             peer.set_link(LinkState::Up { link, channel: id });

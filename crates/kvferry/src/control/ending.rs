@@ -55,6 +55,8 @@ impl Control {
                 }
                 if was_up {
                     self.outbound_over(&peer, &over, cause, died);
+                } else if died {
+                    self.peer_lost(&peer, cause, true);
                 } else {
                     let error =
                         attach_error.unwrap_or_else(|| connect_error(&self.shared.settings, &peer, &over));
@@ -62,8 +64,8 @@ impl Control {
                 }
             }
             None => {
-                if let (true, Some(identity)) = (was_up, identity) {
-                    self.inbound_over(identity, cause, died);
+                if let Some(identity) = identity.filter(|i| was_up || self.up.contains(i)) {
+                    self.inbound_over(identity, &over, cause, died);
                 }
             }
         }
@@ -73,7 +75,8 @@ impl Control {
     fn outbound_over(&mut self, peer: &Arc<Peer>, over: &Over, cause: LostCause, died: bool) {
         if peer.gone().is_some() {
             // Removed, disconnected or replaced by us: all that was said when it happened.
-            self.no_longer_up(peer, &cause);
+            let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
+            self.no_longer_up(identity, cause);
             return;
         }
         if !died && over.may_reconnect() && !self.stopping {
@@ -99,7 +102,7 @@ impl Control {
     }
 
     /// A channel that was opened to us is over.
-    fn inbound_over(&mut self, identity: Identity, cause: LostCause, died: bool) {
+    fn inbound_over(&mut self, identity: Identity, over: &Over, cause: LostCause, died: bool) {
         if died {
             self.shared.peers().table.lost(&identity, Loss::Dead);
             let known = self.shared.peers().get(&identity);
@@ -107,19 +110,16 @@ impl Control {
                 return self.peer_lost(&peer, cause, true);
             }
         }
-        let elsewhere =
-            self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
-        if !elsewhere {
-            self.not_up(identity, cause);
+        // One that takes its place is on the way; if it does not come up, that is when the peer is lost.
+        if !matches!(over, Over::Channel(ChannelLoss::Superseded)) {
+            self.no_longer_up(identity, cause);
         }
     }
 
-    fn no_longer_up(&mut self, peer: &Arc<Peer>, cause: &LostCause) {
-        let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
-        let elsewhere =
-            self.channels.values().any(|c| c.link.is_some() && c.session.peer() == Some(&identity));
+    fn no_longer_up(&mut self, identity: Identity, cause: LostCause) {
+        let elsewhere = self.channels.values().any(|c| c.up && c.session.peer() == Some(&identity));
         if !elsewhere {
-            self.not_up(identity, cause.clone());
+            self.not_up(identity, cause);
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvferry_proto::{Evidence, Outcome, Revocations, RevokeScope};
+use kvferry_proto::{Evidence, Outcome, RemoteRegion, Revocations, RevokeScope};
 use kvferry_sys::{BusyGuard, COPIERS, LinkPage, Liveness as Word, Pid, SharedMemory, Side};
 
 use super::{
@@ -17,14 +17,14 @@ use super::{
     message::Wire,
     op::LocalOp,
     pool::{CopyPool, Step, Work},
-    route::Router,
+    route::{Class, Router},
     routes::{Routes, split},
     served::Served,
 };
 use crate::{
     error::{FaultCause, LostCause},
     path::{Path, PathReport},
-    region::Backing,
+    region::{Backing, LocalRegion},
     registry::Registry,
     settings::Settings,
     transport::{Acknowledge, AdmitError, Link, LinkOp, Liveness, Message, OpRequest, Outbox},
@@ -293,8 +293,9 @@ impl Link for SameHostLink {
         self.router.path
     }
 
-    fn report(&self) -> Vec<PathReport> {
-        self.router.report()
+    fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport> {
+        let local = local.iter().map(|r| Class::of_local(r));
+        self.router.report(local, remote.iter().map(Class::of_remote))
     }
 
     fn admit(&self, request: OpRequest) -> Result<Vec<Arc<dyn LinkOp>>, AdmitError> {
@@ -419,7 +420,7 @@ impl Link for SameHostLink {
 
 impl SameHostLink {
     /// Tells the target of a region that segments will name; once a region.
-    fn declare(&self, region: &crate::region::LocalRegion) {
+    fn declare(&self, region: &LocalRegion) {
         if !self.delegations.first_use(region.id()) {
             return;
         }

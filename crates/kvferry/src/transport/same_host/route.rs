@@ -131,26 +131,35 @@ impl Router {
         Err(distinct)
     }
 
-    pub(super) fn report(&self) -> Vec<PathReport> {
-        let mut reports = Vec::new();
-        for local in Class::ALL {
-            for remote in Class::ALL {
-                let mut why_not = Vec::new();
-                let chosen = self.choose(local, remote, u64::MAX);
-                if !matches!(chosen, Ok(Way::Map | Way::MapByTarget)) {
-                    self.map_way(local, remote, &mut why_not);
-                }
-                if chosen.is_err() {
-                    self.cma_way(&mut why_not);
-                }
-                if let (Err(reasons), true) = (&chosen, why_not.is_empty()) {
-                    why_not.clone_from(reasons);
-                }
-                let route = chosen.ok().map(|way| way.route(self.path));
-                reports.push(PathReport { local: local.name(), remote: remote.name(), route, why_not });
-            }
+    /// The pairs of classes in use; of a side without regions, what it could have.
+    pub(super) fn report(
+        &self,
+        local: impl Iterator<Item = Class>,
+        remote: impl Iterator<Item = Class>,
+    ) -> Vec<PathReport> {
+        let (local, remote) = (distinct(local), distinct(remote));
+        let pairs = local.iter().flat_map(|l| remote.iter().map(move |r| (*l, *r)));
+        pairs.map(|(local, remote)| self.report_pair(local, remote)).collect()
+    }
+
+    fn report_pair(&self, local: Class, remote: Class) -> PathReport {
+        let mut why_not = Vec::new();
+        let chosen = self.choose(local, remote, u64::MAX).ok();
+        if !matches!(chosen, Some(Way::Map | Way::MapByTarget)) {
+            self.map_way(local, remote, &mut why_not);
         }
-        reports
+        if chosen.is_none() {
+            self.cma_way(&mut why_not);
+        }
+        if let (Some(Way::CmaByTarget), Err(denial)) = (chosen, &self.ours) {
+            why_not.push(WhyNot { way: "cma by the initiator", reason: denial.to_string() });
+        }
+        PathReport {
+            local: local.name(),
+            remote: remote.name(),
+            route: chosen.map(|way| way.route(self.path)),
+            why_not,
+        }
     }
 
     fn map_way(&self, local: Class, remote: Class, why_not: &mut Vec<WhyNot>) -> Option<Way> {
@@ -199,6 +208,16 @@ impl Router {
     fn barred(&self, mechanism: &'static str) -> Option<String> {
         self.settings.refusal(self.path.name(), mechanism)
     }
+}
+
+fn distinct(classes: impl Iterator<Item = Class>) -> Vec<Class> {
+    let mut seen = Vec::new();
+    for class in classes {
+        if !seen.contains(&class) {
+            seen.push(class);
+        }
+    }
+    if seen.is_empty() { vec![Class::Shared, Class::Private] } else { seen }
 }
 
 impl WhyNot {

@@ -68,11 +68,22 @@ fn settings_bar_ways_and_say_so() {
 }
 
 #[test]
-fn the_report_names_each_pair_once() {
-    let report = router(denied(), denied(), |_| ()).report();
-    assert_eq!(report.len(), 9);
-    let private =
-        report.iter().find(|r| r.local == "private memory" && r.remote == "private memory").unwrap();
-    assert_eq!(private.route, None);
-    assert!(private.to_string().contains("not cma: Yama forbids it; ask Yama"), "{private}");
+fn the_report_names_each_pair_in_use_once() {
+    let router = router(denied(), denied(), |_| ());
+    let local = [Class::Private, Class::Shared, Class::Private];
+    let report = router.report(local.into_iter(), [Class::Private].into_iter());
+    assert_eq!(report.len(), 2);
+    assert_eq!(
+        (report[0].local, report[0].remote, report[0].route),
+        ("private memory", "private memory", None)
+    );
+    assert!(report[0].to_string().contains("not cma: Yama forbids it; ask Yama"), "{}", report[0]);
+    assert_eq!(report[1].route.map(|r| r.to_string()).as_deref(), Some("same_host map by the target"));
+}
+
+#[test]
+fn the_report_says_why_the_target_copies() {
+    let report =
+        router(denied(), Ok(()), |_| ()).report([Class::Private].into_iter(), [Class::Private].into_iter());
+    assert!(report[0].to_string().contains("not cma by the initiator: Yama forbids it"), "{}", report[0]);
 }
