@@ -300,8 +300,13 @@ fn an_owner_may_call_back_when_it_is_dropped() {
     let pages = Pages::new(1);
     // SAFETY: nothing copies to or from the region.
     let ids = unsafe { registry.register(&[pages.desc()], Some(Arc::new(owner))) }.expect("good");
-    registry.begin_deregister(&ids).expect("known");
-    registry.finish_deregister(&ids);
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        registry.begin_deregister(&ids).expect("known");
+        registry.finish_deregister(&ids);
+        done.send(()).expect("the test waits");
+    });
+    finished.recv_timeout(Duration::from_secs(10)).expect("the registry waits for itself");
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
