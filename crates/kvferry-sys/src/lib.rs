@@ -29,6 +29,8 @@ pub use state::{Phase, PostRefused, Snapshot, StateWord};
 pub use system::*;
 
 #[cfg(not(loom))]
+mod child_fds;
+#[cfg(not(loom))]
 mod cma;
 #[cfg(not(loom))]
 mod copy;
@@ -68,6 +70,7 @@ mod thread;
 /// What needs the kernel and so cannot run inside the model checker.
 #[cfg(not(loom))]
 mod system {
+    pub use crate::child_fds::ClosedInChild;
     pub use crate::cma::{CmaError, Direction, FaultSide, MAX_VECTORS, Vectors};
     pub use crate::copy::{CopyError, copy, copy_fence};
     pub use crate::denial::{DenialCause, Ptracer, explain_denial, set_ptracer};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use kvferry_proto::{ByeReason, Identity, NotifyReceiver, Reservation, RevokeScope};
-use kvferry_sys::{EventFd, RobustHolder};
+use kvferry_sys::{ClosedInChild, EventFd, RobustHolder};
 
 use crate::{agent::Shared, peer::Peer, transfer::NotifyToken, watch::Watch};
 
@@ -102,6 +102,7 @@ pub(crate) struct Control {
     watch: Watch,
     letters: Letters,
     poller: Poller,
+    _closed_in_child: Vec<ClosedInChild>,
     listeners: Vec<OwnedFd>,
     channels: HashMap<u64, Channel>,
     last_channel: u64,
@@ -132,6 +133,7 @@ impl Control {
             watch,
             letters,
             poller,
+            _closed_in_child: listeners.iter().map(ClosedInChild::new).collect(),
             listeners,
             channels: HashMap::new(),
             last_channel: 0,

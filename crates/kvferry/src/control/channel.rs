@@ -6,6 +6,7 @@ use std::{
 };
 
 use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
+use kvferry_sys::ClosedInChild;
 
 use crate::{
     peer::Peer,
@@ -27,6 +28,7 @@ const JOIN: usize = 256 << 10;
 
 /// One control channel: a socket, and the session on it.
 pub(super) struct Channel {
+    _closed_in_child: ClosedInChild,
     pub(super) fd: OwnedFd,
     pub(super) session: Session,
     /// The peer that we opened this channel to; none on a channel that was opened to us.
@@ -87,6 +89,7 @@ impl Channel {
         let pid = kvferry_sys::peer_credentials(&fd).map_or(0, |c| c.pid);
         let process = kvferry_sys::peer_pidfd(&fd).map(Arc::new);
         Self {
+            _closed_in_child: ClosedInChild::new(&fd),
             fd,
             session,
             peer,

@@ -1,5 +1,10 @@
-use std::{io, os::fd::AsFd, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
+use kvferry_sys::ClosedInChild;
 use rustix::event::epoll;
 
 /// What a readiness belongs to.
@@ -32,12 +37,14 @@ impl Token {
 
 /// Waits for readiness, level-triggered.
 pub(super) struct Poller {
-    epoll: std::os::fd::OwnedFd,
+    _closed_in_child: ClosedInChild,
+    epoll: OwnedFd,
 }
 
 impl Poller {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { _closed_in_child: ClosedInChild::new(&epoll), epoll })
     }
 
     pub(super) fn add(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
