@@ -1,10 +1,11 @@
 //! Buffers that are registered.
 
-use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use kvferry::{Agent, DeregisterError, RegionId, RegionOwner, RegisterError, human_size};
+use kvferry::{
+    Agent, DeregisterError, RegionDesc, RegionId, RegionOwner, RegisterError, Registration, human_size,
+};
 
 use crate::buffers::WorkerBuffers;
 use crate::error::{RejectedOwner, WorkerBuffersError};
@@ -15,14 +16,13 @@ use crate::plan::{Group, Plan};
 ///
 /// Dropping it starts to deregister them and does not wait: peers start nothing new, but one may still be in
 /// a copy. Call [`deregister`](RegisteredBuffers::deregister) to know that the memory is free. An owner that
-/// was given with the buffers is dropped when they are known to be free; if a peer has not let go by then, it
-/// is leaked and that is logged.
+/// was given with the buffers is dropped once no peer can touch them any more.
 #[must_use = "dropping it deregisters the buffers"]
 pub struct RegisteredBuffers {
     agent: Agent,
     ids: Vec<RegionId>,
     layout: PeerLayout,
-    owner: Option<Box<dyn Any + Send + Sync>>,
+    owned: Option<Box<dyn Owned>>,
 }
 
 impl RegisteredBuffers {
@@ -50,24 +50,27 @@ impl RegisteredBuffers {
     /// # Errors
     /// A peer has not let go.
     pub fn deregister_within(&mut self, timeout: Duration) -> Result<(), DeregisterError> {
-        if !self.ids.is_empty() {
-            self.agent.deregister_within(&self.ids, timeout)?;
-            self.ids.clear();
+        match self.owned.take() {
+            Some(owned) => owned.deregister_within(timeout).map_err(|(owned, error)| {
+                self.owned = Some(owned);
+                error
+            })?,
+            None if self.ids.is_empty() => {}
+            None => self.agent.deregister_within(&self.ids, timeout)?,
         }
-        self.owner = None;
+        self.ids.clear();
         Ok(())
     }
 }
 
 impl Drop for RegisteredBuffers {
     fn drop(&mut self) {
-        let Err(error) = self.deregister_within(Duration::ZERO) else { return };
-        let Some(owner) = self.owner.take() else { return };
-        // In a forked child the memory is the parent's to free.
-        if !matches!(error, DeregisterError::Forked) {
-            tracing::warn!(target: "kvferry::register", "the worker's memory is leaked, still in use: {error}");
+        // A registration sees to itself.
+        if self.owned.is_none()
+            && let Err(error) = self.deregister_within(Duration::ZERO)
+        {
+            tracing::debug!(target: "kvferry::register", "the worker's memory is not free yet: {error}");
         }
-        std::mem::forget(owner);
     }
 }
 
@@ -77,8 +80,48 @@ impl fmt::Debug for RegisteredBuffers {
             .field("agent", &self.agent.name())
             .field("ids", &self.ids)
             .field("layout", &self.layout)
-            .field("owned", &self.owner.is_some())
+            .field("owned", &self.owned.is_some())
             .finish()
+    }
+}
+
+/// A registration of whatever owner.
+trait Owned: Send + Sync {
+    fn deregister_within(self: Box<Self>, timeout: Duration)
+    -> Result<(), (Box<dyn Owned>, DeregisterError)>;
+}
+
+/// A worker's buffers inside the memory of an owner.
+struct Inside<O> {
+    owner: O,
+    descs: Vec<RegionDesc>,
+}
+
+impl<O> Inside<O> {
+    /// # Safety
+    /// Each of `descs` lies inside one of the owner's regions.
+    unsafe fn new(owner: O, descs: Vec<RegionDesc>) -> Self {
+        Self { owner, descs }
+    }
+}
+
+// SAFETY: the ranges are parts of what the owner vouches for, for as long as it lives, and it lives as long
+// as this.
+unsafe impl<O: RegionOwner> RegionOwner for Inside<O> {
+    fn regions(&self) -> Vec<RegionDesc> {
+        self.descs.clone()
+    }
+}
+
+impl<O: RegionOwner> Owned for Registration<Inside<O>> {
+    fn deregister_within(
+        self: Box<Self>,
+        timeout: Duration,
+    ) -> Result<(), (Box<dyn Owned>, DeregisterError)> {
+        match Self::deregister_within(*self, timeout) {
+            Ok(_owner) => Ok(()),
+            Err((registration, error)) => Err((Box::new(registration), error)),
+        }
     }
 }
 
@@ -89,25 +132,12 @@ pub(crate) unsafe fn register(
     agent: &Agent,
 ) -> Result<RegisteredBuffers, WorkerBuffersError> {
     let plan = Plan::new(buffers);
-    if !plan.item_faults().is_empty()
-        && let Some(error) = WorkerBuffersError::of(buffers.validate(agent))
-    {
-        return Err(error);
-    }
-    for place in plan.left_out() {
-        tracing::debug!(target: "kvferry::register", "{place} is null or empty and left out");
-    }
+    check_items(&plan, buffers, agent)?;
     // One batch, so that all of it or nothing is registered.
     // SAFETY: the caller's promise is the one asked for.
     let ids = unsafe { agent.register_raw(plan.descs()) }.map_err(|error| explain(&plan, error))?;
-    for Group { list, kind, count, bytes } in plan.groups() {
-        let size = human_size(bytes);
-        tracing::debug!(
-            target: "kvferry::register", list, %kind, count, bytes,
-            "registered the worker's {list} buffers in {kind}: {count}, {size}"
-        );
-    }
-    Ok(RegisteredBuffers { agent: agent.clone(), ids, layout: PeerLayout::of(buffers), owner: None })
+    log(&plan);
+    Ok(RegisteredBuffers { agent: agent.clone(), ids, layout: PeerLayout::of(buffers), owned: None })
 }
 
 pub(crate) fn register_owned<O: RegionOwner>(
@@ -116,18 +146,47 @@ pub(crate) fn register_owned<O: RegionOwner>(
     owner: O,
 ) -> Result<RegisteredBuffers, RejectedOwner<O>> {
     let plan = Plan::new(buffers);
-    if let Some(error) = WorkerBuffersError::of(plan.faults_outside(&owner.regions())) {
+    let checked = match WorkerBuffersError::of(plan.faults_outside(&owner.regions())) {
+        Some(error) => Err(error),
+        None => check_items(&plan, buffers, agent),
+    };
+    if let Err(error) = checked {
         return Err(RejectedOwner { error, owner });
     }
-    // SAFETY: all buffers lie in the owner's memory, which by its contract may be registered while it lives;
-    // the result keeps it until the agent says that the buffers are free, and leaks it where the agent does
-    // not.
-    match unsafe { register(buffers, agent) } {
-        Ok(mut registered) => {
-            registered.owner = Some(Box::new(owner));
-            Ok(registered)
+    // SAFETY: just checked.
+    let inside = unsafe { Inside::new(owner, plan.descs().to_vec()) };
+    match agent.register(inside) {
+        Ok(registration) => {
+            log(&plan);
+            let (ids, layout) = (registration.ids().to_vec(), PeerLayout::of(buffers));
+            Ok(RegisteredBuffers { agent: agent.clone(), ids, layout, owned: Some(Box::new(registration)) })
         }
-        Err(error) => Err(RejectedOwner { error, owner }),
+        Err(rejected) => {
+            let error = explain(&plan, rejected.error);
+            Err(RejectedOwner { error, owner: rejected.owner.owner })
+        }
+    }
+}
+
+/// The agent knows nothing of items.
+fn check_items(plan: &Plan, buffers: &WorkerBuffers, agent: &Agent) -> Result<(), WorkerBuffersError> {
+    if plan.item_faults().is_empty() {
+        return Ok(());
+    }
+    // With those of the agent, so that the first fault is the worker's first.
+    WorkerBuffersError::of(buffers.validate(agent)).map_or(Ok(()), Err)
+}
+
+fn log(plan: &Plan) {
+    for place in plan.left_out() {
+        tracing::debug!(target: "kvferry::register", "{place} is null or empty and left out");
+    }
+    for Group { list, kind, count, bytes } in plan.groups() {
+        let size = human_size(bytes);
+        tracing::debug!(
+            target: "kvferry::register", list, %kind, count, bytes,
+            "registered the worker's {list} buffers in {kind}: {count}, {size}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@ use super::*;
 /// Layers of two parts each, of `pages` pages; layer `n` is at `(n + 1) << 20`, its V half a megabyte on.
 fn entries(layers: u32, pages: u64, item_len: u64) -> Vec<KvEntry> {
     let entry = |layer: u32, part| KvEntry {
-        ptr: (u64::from(layer) + 1 << 20) + if part == KvPart::V { 1 << 19 } else { 0 },
+        ptr: ((u64::from(layer) + 1) << 20) + if part == KvPart::V { 1 << 19 } else { 0 },
         len: pages * item_len,
         item_len,
         kind: MemoryKind::Dram,
