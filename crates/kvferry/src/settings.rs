@@ -66,10 +66,10 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Ptracer {
-    /// The process of the peer that connects, and no other.
-    #[default]
+    /// The process of the peer that connected last, and no other: Yama remembers one process.
     Peer,
-    /// Any process of the same user.
+    /// Any process of the same user, as on a machine without Yama.
+    #[default]
     Any,
     /// Nobody: the process keeps what it has set itself.
     Never,
@@ -129,7 +129,7 @@ impl Default for Settings {
             inline_limit: 16 << 10,
             queue_depth: 1024,
             collapse: false,
-            ptracer: Ptracer::Peer,
+            ptracer: Ptracer::Any,
             token: None,
             require: PathSet::EMPTY,
             forbid: PathSet::EMPTY,

@@ -68,6 +68,8 @@ impl Control {
             }
             Command::Drained { from, bytes } => self.drained(&from, bytes),
             Command::PeerDied { channel: id } => {
+                // What it has said before its death counts.
+                self.serve(id);
                 let Some(channel) = self.channels.get_mut(&id) else { return };
                 channel.died = true;
                 channel.session.channel_lost(ChannelLoss::Died);

@@ -80,9 +80,9 @@ pub(super) const TABLE: &[SettingDoc] = &[
     ),
     doc(
         "KVFERRY_PTRACER",
-        "peer",
+        "any",
         "peer, any or never",
-        "Whom this process lets reach its memory where Yama restricts ptrace to scope 1: the peer that connects, any process of the user, or nobody.",
+        "Whom this process lets reach its memory where Yama restricts ptrace to scope 1: any process of the user, the peer that connected last (Yama remembers one), or nobody.",
     ),
     doc(
         "KVFERRY_TOKEN",
