@@ -1,0 +1,1 @@
+//! Measures kvferry beside the raw loop of the same mechanism.
