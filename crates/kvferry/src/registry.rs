@@ -289,8 +289,8 @@ fn log<'a>(entries: impl Iterator<Item = &'a Entry>) {
         *bytes = bytes.saturating_add(desc.len);
     }
     for (kind, (count, bytes)) in totals {
-        let size = human_size(bytes);
-        tracing::info!(target: "kvferry::register", %kind, count, bytes, "registered {count} regions, {size}");
+        let (size, noun) = (human_size(bytes), if count == 1 { "region" } else { "regions" });
+        tracing::info!(target: "kvferry::register", %kind, count, bytes, "registered {count} {noun}, {size}");
     }
 }
 

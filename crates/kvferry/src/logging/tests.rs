@@ -51,3 +51,44 @@ fn nonsense_is_refused_with_what_is_allowed() {
         }
     }
 }
+
+/// Set in the child that [`a_process_logs_what_its_environment_asks_for`] starts.
+const CHILD: &str = "KVFERRY_TEST_LOGGING_CHILD";
+
+#[test]
+fn a_process_logs_what_its_environment_asks_for() {
+    if std::env::var_os(CHILD).is_some() {
+        return child();
+    }
+    let run = |log: Option<&str>| {
+        let test = "logging::tests::a_process_logs_what_its_environment_asks_for";
+        let mut command = std::process::Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").env_remove(VARIABLE);
+        command.envs(log.map(|log| (VARIABLE, log)));
+        let output = command.output().expect("the child runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let text = run(Some("register=debug"));
+    assert!(text.contains(" DEBUG kvferry::register: region index=0 id=1 address=0x"), "{text}");
+    assert!(text.contains(" INFO kvferry::register: registered 1 region, 64 B "), "{text}");
+    let text = run(None);
+    assert!(!text.contains("kvferry::register"), "{text}");
+    let text = run(Some("register=everything"));
+    assert!(
+        text.contains("KVFERRY_LOG=register=everything: \"everything\" is not a level; allowed: "),
+        "{text}"
+    );
+}
+
+fn child() {
+    if let Err(error) = init_logging() {
+        eprintln!("{error}");
+        return;
+    }
+    init_logging().expect("another time is no error");
+    let registry = crate::registry::Registry::default();
+    let buffer = registry.allocs().alloc(64, false).expect("memory");
+    // SAFETY: nothing copies to or from the region.
+    unsafe { registry.register(&[buffer.desc()], None) }.expect("registered");
+}
