@@ -14,6 +14,9 @@
 //!
 //! Under `cfg(loom)` only the words are built.
 
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("kvferry runs on 64-bit Linux only");
+
 mod busy;
 mod gate;
 mod ring;

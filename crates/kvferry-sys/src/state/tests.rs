@@ -40,6 +40,15 @@ fn one_end_wins() {
 }
 
 #[test]
+fn a_transfer_that_landed_is_not_cancelled_any_more() {
+    let word = StateWord::new();
+    let attempt = word.post().unwrap();
+    assert!(word.land(attempt));
+    assert_eq!(word.cancel(), None);
+    assert!(word.finish(attempt, Phase::Done));
+}
+
+#[test]
 fn a_cancelled_transfer_is_quiet_only_when_the_last_copy_is_out() {
     let word = StateWord::new();
     let attempt = word.post().unwrap();
