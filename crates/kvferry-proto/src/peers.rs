@@ -57,7 +57,8 @@ pub enum Verdict {
     New,
     /// Of the incarnation that is known.
     Known(Update),
-    /// Of another incarnation: the peer restarted. The old one is dead from now on; drop all that belonged to it.
+    /// Of another incarnation: the peer seems to have restarted. Drop all that belonged to the old one. It counts as
+    /// dead once the new one is [reached](PeerTable::reached); until then the offer may as well have been outdated.
     Replace {
         /// The one that was known.
         old: Incarnation,
@@ -142,6 +143,9 @@ struct Known {
     /// Generation of the last full metadata; none if only parts were loaded.
     generation: Option<u64>,
     revoked: Tombstones,
+    /// Those that this one has replaced without having been reached: incarnations have no order, so the offer may have
+    /// been an outdated one.
+    replaced: Vec<Incarnation>,
 }
 
 impl Known {
@@ -150,6 +154,7 @@ impl Known {
             incarnation: offer.identity.incarnation,
             generation: (!offer.partial).then_some(offer.generation),
             revoked: Tombstones::new(),
+            replaced: Vec::new(),
         }
     }
 
@@ -209,8 +214,13 @@ impl PeerTable {
             }
             Some(known) => {
                 let old = known.incarnation;
-                *known = Known::new(offer);
-                self.dead.insert(name, old);
+                let mut replaced = std::mem::replace(known, Known::new(offer)).replaced;
+                replaced.retain(|&earlier| earlier != incarnation);
+                if replaced.len() == REMEMBERED_DEATHS {
+                    replaced.remove(0);
+                }
+                replaced.push(old);
+                known.replaced = replaced;
                 Verdict::Replace { old }
             }
         }
@@ -218,7 +228,18 @@ impl PeerTable {
 
     /// The offered incarnation was reached, after [`Verdict::NeedsReachability`].
     pub fn confirm(&mut self, offer: &Offer<'_>) -> Verdict {
-        self.offer(offer, OldLink::Down)
+        let verdict = self.offer(offer, OldLink::Down);
+        self.reached(offer.identity);
+        verdict
+    }
+
+    /// A link to this incarnation is up: those that it has replaced are dead. Without effect if it is not the one that
+    /// is known.
+    pub fn reached(&mut self, identity: &Identity) {
+        let replaced = self.current(identity).map(|known| std::mem::take(&mut known.replaced));
+        for old in replaced.into_iter().flatten() {
+            self.dead.insert(&identity.name, old);
+        }
     }
 
     /// Judges who opened a connection to this agent.

@@ -46,11 +46,30 @@ fn restarted_peer_is_taken_at_once_when_the_old_link_is_down() {
     let mut table = table_with(&old);
     assert_eq!(table.offer(&full(&new, 1), OldLink::Down), Verdict::Replace { old: old.incarnation });
     assert_eq!(table.incarnation("decode"), Some(new.incarnation));
+    assert!(!table.is_dead(&old), "the new one was not reached yet");
+    table.reached(&new);
     assert_eq!(
         table.offer(&full(&old, 6), OldLink::Down),
         Verdict::Refused(OfferRefusal::Dead { incarnation: old.incarnation })
     );
     assert_eq!(table.inbound(&old), Inbound::Dead);
+}
+
+#[test]
+fn outdated_metadata_does_not_kill_the_living() {
+    // We never saw the first life end, and its metadata turns up while the link to the second is broken.
+    let (first, second) = (who("decode", 1), who("decode", 2));
+    let mut table = table_with(&second);
+    assert_eq!(table.offer(&full(&first, 1), OldLink::Down), Verdict::Replace { old: second.incarnation });
+    assert!(table.lost(&first, Loss::Presumed), "nobody answers");
+    assert_eq!(table.offer(&full(&second, 5), OldLink::Down), Verdict::New);
+    // Back and forth: whoever is reached is not among the dead.
+    table.offer(&full(&first, 1), OldLink::Down);
+    table.offer(&full(&second, 5), OldLink::Down);
+    table.reached(&first);
+    assert!(!table.is_dead(&second) && !table.is_dead(&first));
+    table.reached(&second);
+    assert!(!table.is_dead(&second) && table.is_dead(&first));
 }
 
 #[test]
