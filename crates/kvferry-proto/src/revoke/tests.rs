@@ -186,9 +186,11 @@ fn copiers_run_only_under_an_epoch_that_is_carried_out() {
     assert_eq!(acknowledged.applied(6), Some(Frame::RevokeAck { epoch: 6 }));
     assert!(!acknowledged.may_run(6), "all is revoked");
     assert!(acknowledged.is_revoked(RegionId(1000)));
+    acknowledged.on_revoke(7, &region(1)).unwrap();
+    assert!(acknowledged.is_revoked(RegionId(1000)), "and stays so");
     assert_eq!(
-        acknowledged.on_revoke(6, &region(1)),
-        Err(AcknowledgeError::EpochOrder { epoch: 6, last: 6 })
+        acknowledged.on_revoke(7, &region(1)),
+        Err(AcknowledgeError::EpochOrder { epoch: 7, last: 7 })
     );
 }
 
