@@ -1,0 +1,184 @@
+//! The parent's side of a worker process.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::control::{Order, Report, Role};
+
+/// Lines of standard error that are kept of a worker.
+const LAST_WORDS: usize = 20;
+
+/// A worker process; killed and reaped when dropped.
+pub(crate) struct Worker {
+    role: Role,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    words: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// What came from a worker.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    /// From whom.
+    pub(crate) role: Role,
+    /// What.
+    pub(crate) said: Said,
+}
+
+/// What a worker's pipe brought.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A report.
+    Report(Report),
+    /// Something that is no report.
+    Garbled(String),
+    /// Nothing more: the worker has closed its output.
+    Closed,
+}
+
+impl Worker {
+    /// Starts this program again in the part of `role`; its reports go to `heard`.
+    pub(crate) fn start(role: Role, heard: Sender<Heard>) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut child = Command::new(program)
+            .args(["worker", &role.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start the {role} process"))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let words = Arc::new(Mutex::new(VecDeque::new()));
+        let mut worker = Self { role, child, stdin, words: Arc::clone(&words), readers: Vec::new() };
+        let (stdout, stderr) = stdout.zip(stderr).context("a worker without pipes")?;
+        for (what, reader) in [
+            ("reports", Box::new(move || hear(role, stdout, &heard)) as Box<dyn FnOnce() + Send>),
+            ("words", Box::new(move || keep(stderr, &words))),
+        ] {
+            let thread = std::thread::Builder::new().name(format!("{role} {what}"));
+            worker.readers.push(thread.spawn(reader)?);
+        }
+        Ok(worker)
+    }
+
+    /// Gives an order.
+    pub(crate) fn order(&mut self, order: &Order) -> Result<()> {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        let told = self.stdin.as_mut().context("no pipe")?.write_all(&line);
+        told.map_err(|_| self.obituary("does not take orders any more"))
+    }
+
+    /// Kills the worker as `kill -9` does.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        let role = self.role;
+        self.child.kill().with_context(|| format!("cannot kill the {role} process"))
+    }
+
+    /// Waits for the worker to end of itself, and says how it did.
+    pub(crate) fn end(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                return Err(self.obituary(&format!("did not end within {patience:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// An error that says what became of the worker, or `otherwise` if it lives.
+    pub(crate) fn obituary(&mut self, otherwise: &str) -> anyhow::Error {
+        let fate = self.fate().unwrap_or_else(|| otherwise.to_owned());
+        anyhow::anyhow!("the {} process {fate}; {}", self.role, self.last_words())
+    }
+
+    /// An error that says how the worker ended, if it has.
+    pub(crate) fn death(&mut self) -> Option<anyhow::Error> {
+        let fate = self.fate()?;
+        Some(anyhow::anyhow!("the {} process {fate}; {}", self.role, self.last_words()))
+    }
+
+    /// How the worker ended; none if it still lives in half a second, as its pipes close, and its
+    /// peer may notice, a moment before it can be waited for.
+    fn fate(&mut self) -> Option<String> {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(match (status.code(), status.signal()) {
+                    (Some(code), _) => format!("ended with exit code {code}"),
+                    (_, Some(signal)) => format!("was killed by signal {signal}"),
+                    _ => status.to_string(),
+                });
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn last_words(&self) -> String {
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        match words.back() {
+            Some(line) => format!("its last words: {line}"),
+            None => "it said nothing on standard error".to_owned(),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail only for a process that is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.stdin = None;
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+    }
+}
+
+fn hear(role: Role, stdout: impl Read, heard: &Sender<Heard>) {
+    for line in BufReader::new(stdout).lines() {
+        let said = match line.map(|line| serde_json::from_str(&line)) {
+            Ok(Ok(report)) => Said::Report(report),
+            Ok(Err(error)) => Said::Garbled(error.to_string()),
+            Err(error) => Said::Garbled(error.to_string()),
+        };
+        if heard.send(Heard { role, said }).is_err() {
+            return;
+        }
+    }
+    let said = Said::Closed;
+    let _ = heard.send(Heard { role, said });
+}
+
+/// Keeps the last lines of standard error; with logs asked for, passes all of them on.
+fn keep(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
+    let log = std::env::var_os("KVFERRY_LOG").is_some();
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if log {
+            eprintln!("{line}");
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.len() == LAST_WORDS {
+            words.pop_front();
+        }
+        words.push_back(line);
+    }
+}

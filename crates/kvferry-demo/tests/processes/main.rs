@@ -1,0 +1,7 @@
+//! The demo's program as a user runs it.
+
+mod death;
+mod misuse;
+mod run;
+mod smollm2;
+mod split;
