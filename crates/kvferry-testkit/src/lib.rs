@@ -1,1 +1,4 @@
 //! placeholder
+
+pub mod child;
+pub mod harness;
