@@ -22,6 +22,7 @@ mod reach;
 mod region;
 mod revoke;
 mod session;
+mod stream;
 mod tlv;
 
 pub use blob::{
@@ -54,3 +55,7 @@ pub use revoke::{
     Tombstones, TooManyTombstones, busy_word, word_is_quiet,
 };
 pub use session::{Action, ChannelLoss, Command, CommandError, LostCause, Session, SessionConfig, Violation};
+pub use stream::{
+    ChannelKey, MAX_STREAM_PAYLOAD, MAX_STREAM_SEGMENTS, MAX_STREAMS, STREAM_HEADER, STREAM_HELLO,
+    STREAM_SEGMENT, StreamError, StreamHeader, StreamHello, StreamKind, StreamSegment,
+};

@@ -11,6 +11,7 @@ use std::fmt;
 
 use crate::frame::{Nonce, PROTOCOL_VERSION};
 use crate::peers::Identity;
+use crate::stream::ChannelKey;
 
 const KEY_CONTEXT: &str = "kvferry 2025-11 control channel capability";
 
@@ -69,11 +70,22 @@ impl Transcript<'_> {
         self.hash(key, role) == blake3::Hash::from_bytes(*proof)
     }
 
+    /// What both ends share after this handshake: the key of whatever else belongs to the channel.
+    pub fn channel_key(&self, key: &ProofKey) -> ChannelKey {
+        ChannelKey(*self.labelled(key, b"channel--").as_bytes())
+    }
+
     fn hash(&self, key: &ProofKey, role: Role) -> blake3::Hash {
-        let label = match role {
-            Role::Initiator => b"initiator",
-            Role::Target => b"target---",
-        };
+        self.labelled(
+            key,
+            match role {
+                Role::Initiator => b"initiator",
+                Role::Target => b"target---",
+            },
+        )
+    }
+
+    fn labelled(&self, key: &ProofKey, label: &[u8; 9]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&key.0);
         hasher.update(label);
         hasher.update(&PROTOCOL_VERSION.to_le_bytes());

@@ -42,6 +42,7 @@ use crate::notify::{NotifyReceiver, NotifySender};
 use crate::peers::Identity;
 use crate::proof::{ProofKey, Role};
 use crate::revoke::{Acknowledged, RevokeScope};
+use crate::stream::ChannelKey;
 
 /// Longer than any process runs; keeps sums with longer times from overflowing.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -81,6 +82,7 @@ pub struct Session {
     /// The other side; a target learns it from the Hello, and may trust it from [`Action::Proven`] on.
     peer: Option<Identity>,
     state: State,
+    channel_key: Option<ChannelKey>,
     /// When the handshake or the closing must be over.
     deadline: Instant,
     heartbeat: Option<Heartbeat>,
@@ -127,6 +129,7 @@ impl Session {
             config,
             peer: None,
             state,
+            channel_key: None,
             heartbeat: None,
             sender: None,
             receiver: None,
@@ -284,6 +287,11 @@ impl Session {
             State::AwaitProof { .. } => None,
             _ => self.peer.as_ref(),
         }
+    }
+
+    /// What both ends share once they are proven: the key of data streams that belong to this channel.
+    pub fn channel_key(&self) -> Option<&ChannelKey> {
+        self.channel_key.as_ref()
     }
 
     /// Whether both transports are attached and the link is not over.

@@ -66,6 +66,7 @@ impl Session {
             return;
         }
         let proof = transcript.prove(&self.config.key, Role::Initiator);
+        self.channel_key = Some(transcript.channel_key(&self.config.key));
         self.state = State::AwaitWelcome;
         self.send(Frame::Proof(proof));
     }
@@ -85,6 +86,7 @@ impl Session {
             self.reject(Refusal::Unauthorized { token_in_force });
             return;
         }
+        self.channel_key = Some(transcript.channel_key(&self.config.key));
         self.state = State::AwaitAdmission;
         self.actions.push_back(Action::Proven { peer });
     }
