@@ -10,6 +10,7 @@
 //! | what an address is | [`MemoryMap`], [`probe()`], [`Facts`], [`explain_denial`] |
 //! | who is there | [`LinkPage`], [`RobustHolder`], [`DeathWatch`], [`peer_credentials`] |
 //! | words | [`StateWord`], [`ChunkGate`], [`HandleRing`], [`enter`], [`revoke`], [`is_quiet`] |
+//! | sockets | [`Gather`], [`send_with_fds`], [`listen_abstract`], [`listen_tcp`] |
 //! | process | [`ForkGuard`], [`spawn_quiet`], [`EventFd`], [`park`], [`unpark`] |
 //!
 //! Under `cfg(loom)` only the words are built.
@@ -48,6 +49,8 @@ mod fork;
 #[cfg(not(loom))]
 mod futex;
 #[cfg(not(loom))]
+mod gather;
+#[cfg(not(loom))]
 mod link_page;
 #[cfg(not(loom))]
 mod liveness;
@@ -65,6 +68,8 @@ mod process;
 mod region;
 #[cfg(not(loom))]
 mod socket;
+#[cfg(not(loom))]
+mod tcp;
 #[cfg(all(test, not(loom)))]
 mod testing;
 #[cfg(not(loom))]
@@ -81,6 +86,7 @@ mod system {
     pub use crate::facts::Facts;
     pub use crate::fork::ForkGuard;
     pub use crate::futex::{park, unpark};
+    pub use crate::gather::{Gather, MAX_GATHER};
     pub use crate::link_page::{COPIERS, LinkPage, LinkPageError, Side};
     pub use crate::liveness::{DeathWatch, HoldError, Liveness, MAX_HELD, RobustHolder, WaitAny};
     pub use crate::maps::{Backing, MapFacts, MapFault, MemoryMap, Special};
@@ -91,6 +97,9 @@ mod system {
     pub use crate::socket::{
         MAX_FDS, PeerCredentials, accept, connect_abstract, connect_path, listen_abstract, listen_path,
         peer_credentials, peer_pidfd, recv_with_fds, send_with_fds,
+    };
+    pub use crate::tcp::{
+        accept_tcp, connect_tcp, connected, listen_tcp, local_address, remote_address, source_address, unread,
     };
     pub use crate::thread::spawn_quiet;
     pub use rustix::io::Errno;
