@@ -410,8 +410,10 @@ impl TransferCore {
             std::hint::spin_loop();
         }
         let deadline = Instant::now().checked_add(timeout);
-        let mut waiters = self.arm();
+        let mut waiters = crate::lock(&self.waiters);
         loop {
+            // Anew each time: the wake-up that brought us here may have been for a step before the last.
+            self.want_wake();
             let status = self.status();
             if status.is_final() {
                 return Some(status);
@@ -476,9 +478,14 @@ impl TransferCore {
 
     fn arm(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {
         let waiters = crate::lock(&self.waiters);
+        self.want_wake();
+        waiters
+    }
+
+    /// Asks for the next wake-up. Look at the state after it, with the lock of the waiters held.
+    fn want_wake(&self) {
         self.has_waiters.store(true, SeqCst);
         fence(SeqCst);
-        waiters
     }
 
     fn wake(&self) {
