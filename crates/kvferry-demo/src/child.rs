@@ -62,7 +62,7 @@ impl Worker {
         let (stdout, stderr) = stdout.zip(stderr).context("a worker without pipes")?;
         for (what, reader) in [
             ("reports", Box::new(move || hear(role, stdout, &heard)) as Box<dyn FnOnce() + Send>),
-            ("words", Box::new(move || keep(stderr, &words))),
+            ("words", Box::new(move || keep(role, stderr, &words))),
         ] {
             let thread = std::thread::Builder::new().name(format!("{role} {what}"));
             worker.readers.push(thread.spawn(reader)?);
@@ -166,11 +166,11 @@ fn hear(role: Role, stdout: impl Read, heard: &Sender<Heard>) {
 }
 
 /// Keeps the last lines of standard error; with logs asked for, passes all of them on.
-fn keep(stderr: impl Read, words: &Mutex<VecDeque<String>>) {
+fn keep(role: Role, stderr: impl Read, words: &Mutex<VecDeque<String>>) {
     let log = std::env::var_os("KVFERRY_LOG").is_some();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         if log {
-            eprintln!("{line}");
+            eprintln!("[{role}] {line}");
         }
         if line.trim().is_empty() {
             continue;

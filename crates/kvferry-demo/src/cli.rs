@@ -37,7 +37,7 @@ pub(crate) struct Cli {
     pub(crate) page_size: usize,
 
     /// Tokens that prefill computes at a time
-    #[arg(long, value_name = "N", default_value = "128", value_parser = whole(1, 8_192))]
+    #[arg(long, value_name = "N", default_value = "128", value_parser = whole(1, 1_024))]
     pub(crate) chunk: usize,
 
     /// Requests in flight at once over the same two processes, each with its own pages

@@ -15,6 +15,7 @@ use crate::control::{Order, Report, Role, Summary};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::show::Show;
+use crate::stamp::thousandths;
 use crate::table;
 use crate::tokenizer::Stream;
 use crate::verify::{self, Track};
@@ -99,7 +100,7 @@ fn moved(plan: &Plan, summary: Summary) -> Outcome {
         Some(route) => (Some(route.path), Some(route.mechanism)),
         None => (None, None),
     };
-    let gbps = summary.bytes as f64 / summary.transfer_ms / 1e6;
+    let gbps = thousandths(summary.bytes as f64 / summary.transfer_ms / 1e6);
     Outcome {
         prompt_tokens: plan.prompt_tokens(),
         kv_bytes: Some(summary.bytes),
@@ -284,7 +285,9 @@ impl Progress {
         let times: Option<Vec<f64>> = times
             .map(|(start, first)| Some(first.as_ref()?.duration_since(*start.as_ref()?).as_secs_f64() * 1e3))
             .collect();
-        times.filter(|times| !times.is_empty()).map(|times| times.iter().sum::<f64>() / times.len() as f64)
+        times
+            .filter(|times| !times.is_empty())
+            .map(|times| thousandths(times.iter().sum::<f64>() / times.len() as f64))
     }
 
     /// Tokens a second after the first of each request.
@@ -292,6 +295,6 @@ impl Progress {
         let tokens: usize = self.tracks.iter().map(|track| track.tokens.len().saturating_sub(1)).sum();
         let first = self.first_token.iter().flatten().min()?;
         let seconds = self.last_token?.duration_since(*first).as_secs_f64();
-        (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
+        (tokens > 0 && seconds > 0.0).then(|| thousandths(tokens as f64 / seconds))
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use indicatif::HumanBytes;
 
 use crate::cli::{Cli, Side};
 use crate::control::{Flip, Memory, Role, Setup};
@@ -136,6 +137,25 @@ impl Plan {
         transfers + 1
     }
 
+    /// Bytes of weights and KV pools of prefill and decode together; none beyond all measure.
+    fn memory_wanted(&self) -> Option<u64> {
+        let pages = self.setup(Role::Prefill).pages.checked_add(self.setup(Role::Decode).pages)?;
+        let pools = pages.checked_mul(self.shape.pools() * self.shape.page_bytes(self.page_size))?;
+        u64::try_from(pools.checked_add(2 * self.shape.weight_bytes())?).ok()
+    }
+
+    fn check_memory(&self, available: Option<u64>) -> Result<()> {
+        match (self.memory_wanted(), available) {
+            (Some(wanted), Some(available)) if wanted > available => misuse(format!(
+                "two processes with weights and KV pools for these requests need {}, but only {} are free; \
+                 give fewer --requests or a shorter prompt",
+                HumanBytes(wanted),
+                HumanBytes(available)
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<()> {
         let longest = self.prompts.iter().map(Vec::len).max().unwrap_or_default();
         if longest + self.tokens > self.shape.context {
@@ -167,6 +187,7 @@ impl Plan {
                 self.transfers()
             ));
         }
+        self.check_memory(available_memory())?;
         // The workers take their settings from the environment too; a mistake there is told here.
         let settings = kvferry::init_logging().and_then(|()| kvferry::Settings::from_env());
         match settings {
@@ -258,6 +279,14 @@ fn question(tokenizer: &Tokenizer, request: usize) -> String {
     }
 }
 
+/// Bytes that the system can give without swapping, if it says so.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    kib.checked_mul(1_024)
+}
+
 fn read_prompt(path: &Path) -> Result<String> {
     let mut text = String::new();
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -268,3 +297,6 @@ fn read_prompt(path: &Path) -> Result<String> {
     anyhow::ensure!(text.len() as u64 <= LONGEST_PROMPT, "{} is longer than 1 MiB", path.display());
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,13 @@ impl Shape {
         page_size * self.kv_row() * size_of::<f32>()
     }
 
+    /// Bytes of the weights in f32; the norms are too small to count.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        let attention = 2 * self.dim * (self.heads * self.head_dim + self.kv_row());
+        let layer = attention + 3 * self.dim * self.ffn;
+        (self.vocab * self.dim + self.layers * layer) * size_of::<f32>()
+    }
+
     /// Pools of a worker: K and V of each layer.
     pub(crate) fn pools(&self) -> usize {
         2 * self.layers

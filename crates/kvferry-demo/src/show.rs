@@ -39,8 +39,12 @@ impl Show {
     }
 
     /// Shows a bar of `total` tokens, if anyone watches.
-    pub(crate) fn start_bar(&mut self, label: &str, total: usize) {
+    pub(crate) fn start_bar(&mut self, label: &str, total: usize) -> Result<()> {
         self.end_bar();
+        // A bar takes the line that the cursor is in.
+        if std::mem::take(&mut self.open) {
+            self.write("\n")?;
+        }
         if self.terminal {
             let style =
                 ProgressStyle::with_template("{prefix:>8} {bar:40} {human_pos}/{human_len} tokens  {msg}");
@@ -50,6 +54,7 @@ impl Show {
                 Err(_) => bar,
             });
         }
+        Ok(())
     }
 
     /// Moves the bar by `tokens`.

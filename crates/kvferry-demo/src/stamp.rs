@@ -27,7 +27,12 @@ impl Stamp {
     }
 }
 
-/// Milliseconds with their fraction.
+/// Milliseconds, to the microsecond.
 pub(crate) fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    thousandths(duration.as_secs_f64() * 1e3)
+}
+
+/// A number without what nobody can measure.
+pub(crate) fn thousandths(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }

@@ -98,12 +98,13 @@ impl Voice {
 
 fn listen(inputs: &Sender<Input>) {
     for line in std::io::stdin().lock().lines() {
-        let input = match line.map(|line| serde_json::from_str(&line)) {
-            Ok(Ok(order)) => Input::Order(order),
-            Ok(Err(error)) => Input::Garbled(error.to_string()),
-            Err(error) => Input::Garbled(error.to_string()),
+        let order = line.map_err(anyhow::Error::from).and_then(|line| Ok(serde_json::from_str(&line)?));
+        let (input, last) = match order {
+            Ok(order) => (Input::Order(order), false),
+            // The worker says what is wrong and ends: nothing more is of interest.
+            Err(error) => (Input::Garbled(error.to_string()), true),
         };
-        if inputs.send(input).is_err() {
+        if inputs.send(input).is_err() || last {
             return;
         }
     }

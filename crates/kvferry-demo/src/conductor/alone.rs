@@ -16,7 +16,7 @@ pub(super) fn run(plan: &Plan, show: &mut Show) -> Result<Progress> {
     crew.gather(|report| matches!(report, Report::Ready { .. }).then_some(()))?;
     let mut progress = Progress::new(plan.prompts.len());
     let begin = Instant::now();
-    show.start_bar("alone", plan.prompt_tokens());
+    show.start_bar("alone", plan.prompt_tokens())?;
     for (request, prompt) in plan.prompts.iter().enumerate() {
         progress.started[request] = Some(Instant::now());
         crew.order(Role::Alone, &Order::Answer { request, prompt: prompt.clone() })?;

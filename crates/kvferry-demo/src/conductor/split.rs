@@ -14,78 +14,132 @@ use crate::table;
 /// Runs all requests through the two processes. Returns what is known of each, and what moved.
 pub(super) fn run(plan: &Plan, show: &mut Show) -> Result<(Progress, Summary)> {
     let mut crew = pair(plan)?;
-    let mut progress = order(&mut crew)?;
-    let mut prefilled = 0;
-    let mut answered = 0;
-    let mut sent = 0;
-    let mut done = vec![0; plan.prompts.len()];
-    let begin = Instant::now();
-    show.start_bar("prefill", plan.prompt_tokens());
-    while prefilled < plan.prompts.len() || answered < plan.prompts.len() {
-        let awaited = match prefilled < plan.prompts.len() {
+    let progress = order(&mut crew)?;
+    show.start_bar("prefill", plan.prompt_tokens())?;
+    let mut split = Split {
+        plan,
+        show,
+        progress,
+        computed: vec![0; plan.prompts.len()],
+        begin: Instant::now(),
+        announced: false,
+        sent: 0,
+        prefilled: 0,
+        answered: 0,
+    };
+    while split.prefilled < plan.prompts.len() || split.answered < plan.prompts.len() {
+        let awaited = match split.prefilled < plan.prompts.len() {
             true => Role::Prefill,
             false => Role::Decode,
         };
         let (role, report) = crew.next(&[awaited])?;
         match report {
-            Report::Chunk { request, done: tokens } => {
-                let before = done.get_mut(request).context("a chunk of no request")?;
-                show.advance_bar(tokens.saturating_sub(*before));
-                *before = tokens;
-                if done.iter().sum::<usize>() == plan.prompt_tokens() {
-                    show.end_bar();
-                    show.line(&format!(
-                        "prefill: {} tokens in {:.1} s",
-                        table::count(plan.prompt_tokens()),
-                        begin.elapsed().as_secs_f64()
-                    ))?;
-                }
-            }
-            Report::Posted { pages, .. } => {
-                sent += pages;
-                show.say_on_bar(format!("{sent} of {} pages sent", plan.moved_pages()));
-            }
-            Report::Prefilled { request, page_hashes } => {
-                progress.track(request)?.computed = page_hashes;
-                prefilled += 1;
-            }
-            Report::Received { request, page_hashes } => progress.track(request)?.received = page_hashes,
-            Report::Token { request, token } => {
-                let piece = progress.token(plan, request, token)?;
-                // Several answers at once are shown one by one when they are complete.
-                if plan.prompts.len() == 1 {
-                    if progress.tracks[request].tokens.len() == 1 {
-                        show.line("decode:")?;
-                    }
-                    show.text(&piece)?;
-                }
-            }
-            Report::Answered { request, logits, finite } => {
-                let track = progress.track(request)?;
-                (track.logits, track.finite) = (Some(logits), finite);
-                answered += 1;
-                if plan.prompts.len() > 1 {
-                    let text = plan.tokenizer.decode(&progress.tracks[request].tokens)?;
-                    show.line(&format!("decode, request {request}:\n{text}"))?;
-                }
-            }
             Report::Lost { code, cause, .. } => {
                 let error = anyhow!("the {role} process lost its peer: {cause} ({code})");
                 return Err(crew.blame_the_dead(role, error));
             }
-            Report::Failed { request, code, message } => {
-                let error = anyhow!("the {role} process gave up request {request}: {message} ({code})");
+            Report::Failed { request, message, .. } => {
+                let error = anyhow!("the {role} process gave up request {request}: {message}");
                 return Err(crew.blame_the_dead(role, error));
             }
-            Report::Ready { .. } | Report::Reserved { .. } | Report::Met | Report::Summary(_) => {
-                bail!("the {role} process reported out of turn")
-            }
+            report => split.take(role, report)?,
         }
     }
+    let progress = split.progress;
     let summaries = crew.finish()?;
     let summary = summaries.into_iter().find(|(role, _)| *role == Role::Prefill);
     let (_, summary) = summary.context("prefill did not sum up")?;
     Ok((progress, summary))
+}
+
+/// What the parent knows and shows while the two processes work.
+struct Split<'a> {
+    plan: &'a Plan,
+    show: &'a mut Show,
+    progress: Progress,
+    /// Tokens of each prompt that prefill has computed.
+    computed: Vec<usize>,
+    begin: Instant,
+    /// Whether the end of prefill was shown.
+    announced: bool,
+    /// Pages on their way or there.
+    sent: usize,
+    /// Requests whose pages have all landed.
+    prefilled: usize,
+    /// Requests whose answer is complete.
+    answered: usize,
+}
+
+impl Split<'_> {
+    fn take(&mut self, role: Role, report: Report) -> Result<()> {
+        match report {
+            Report::Chunk { request, done } => self.chunk(request, done),
+            Report::Posted { pages, .. } => {
+                self.sent += pages;
+                self.show.say_on_bar(format!("{} of {} pages sent", self.sent, self.plan.moved_pages()));
+                Ok(())
+            }
+            Report::Prefilled { request, page_hashes } => {
+                self.progress.track(request)?.computed = page_hashes;
+                self.prefilled += 1;
+                Ok(())
+            }
+            Report::Received { request, page_hashes } => {
+                self.progress.track(request)?.received = page_hashes;
+                Ok(())
+            }
+            Report::Token { request, token } => self.token(request, token),
+            Report::Answered { request, logits, finite } => {
+                let track = self.progress.track(request)?;
+                (track.logits, track.finite) = (Some(logits), finite);
+                self.answered += 1;
+                self.show_answer(request)
+            }
+            _ => bail!("the {role} process reported out of turn"),
+        }
+    }
+
+    fn chunk(&mut self, request: usize, done: usize) -> Result<()> {
+        let before = self.computed.get_mut(request).context("a chunk of no request")?;
+        self.show.advance_bar(done.saturating_sub(*before));
+        *before = done;
+        match self.computed.iter().sum::<usize>() == self.plan.prompt_tokens() {
+            true => self.announce(),
+            false => Ok(()),
+        }
+    }
+
+    fn token(&mut self, request: usize, token: u32) -> Result<()> {
+        let piece = self.progress.token(self.plan, request, token)?;
+        // Several answers at once are shown one by one when they are complete.
+        if self.plan.prompts.len() > 1 {
+            return Ok(());
+        }
+        if self.progress.tracks[request].tokens.len() == 1 {
+            // The news of the last chunk comes through another pipe, perhaps later.
+            self.announce()?;
+            self.show.line("decode:")?;
+        }
+        self.show.text(&piece)
+    }
+
+    fn announce(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.announced, true) {
+            return Ok(());
+        }
+        self.show.end_bar();
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let tokens = table::count(self.plan.prompt_tokens());
+        self.show.line(&format!("prefill: {tokens} tokens in {seconds:.1} s"))
+    }
+
+    fn show_answer(&mut self, request: usize) -> Result<()> {
+        if self.plan.prompts.len() == 1 {
+            return Ok(());
+        }
+        let text = self.plan.tokenizer.decode(&self.progress.tracks[request].tokens)?;
+        self.show.line(&format!("decode, request {request}:\n{text}"))
+    }
 }
 
 /// Starts both processes and brings them together.
