@@ -16,7 +16,7 @@ mod reader;
 mod reason;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::reader::FrameReader;
 pub use self::reason::{ByeReason, Refusal};

@@ -1,6 +1,10 @@
 //! The bodies of the fuzz targets, which the tests run as well.
 
+mod channel;
+
 use crate::blob::{Blob, sealed};
+
+pub use self::channel::{frames, session};
 
 /// Reads `data` as a metadata blob, and as the sections of one whose header is in order.
 ///

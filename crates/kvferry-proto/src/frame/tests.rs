@@ -252,7 +252,7 @@ fn live_regions_judge_the_same_numbers_in_pieces() {
     }
 }
 
-fn frames() -> impl Strategy<Value = Frame> {
+pub(crate) fn frames() -> impl Strategy<Value = Frame> {
     let ids = || vec(any::<u64>(), 0..20);
     prop_oneof![
         prop::sample::select(samples()),

@@ -4,7 +4,7 @@ use crate::blob::tests::any_blob;
 
 /// One change to a byte string.
 #[derive(Debug, Clone)]
-enum Mutation {
+pub(super) enum Mutation {
     Set(prop::sample::Index, u8),
     Flip(prop::sample::Index, u8),
     Insert(prop::sample::Index, Vec<u8>),
@@ -14,7 +14,7 @@ enum Mutation {
 }
 
 impl Mutation {
-    fn apply(&self, data: &mut Vec<u8>) {
+    pub(super) fn apply(&self, data: &mut Vec<u8>) {
         if data.is_empty() {
             return;
         }
@@ -40,7 +40,7 @@ impl Mutation {
     }
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+pub(super) fn mutation() -> impl Strategy<Value = Mutation> {
     let at = any::<prop::sample::Index>;
     // Bytes at which lengths and varints turn.
     let byte = prop_oneof![any::<u8>(), prop::sample::select(vec![0, 1, 0x7f, 0x80, 0xff])];

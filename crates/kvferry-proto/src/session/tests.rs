@@ -468,6 +468,14 @@ fn frames_that_may_not_come_now_end_the_session() {
     }
 
     let mut pair = Pair::new();
+    pair.admit(NotifyReceiver::new(1000));
+    for _ in 0..2 {
+        pair.target.handle_frame(pair.now, Frame::Ready);
+    }
+    pair.exchange();
+    assert!(matches!(lost(&pair.did[1]), LostCause::Violation(_)), "ready twice");
+
+    let mut pair = Pair::new();
     pair.target.handle_frame(pair.now, notify());
     pair.exchange();
     assert_eq!(
