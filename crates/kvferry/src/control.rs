@@ -22,6 +22,7 @@ mod ending;
 mod poller;
 
 use channel::Channel;
+use connect::Newcomer;
 use poller::{Poller, Token};
 
 /// Channels at once; more connections are closed as they come.
@@ -35,6 +36,12 @@ const LINGER_TICK: Duration = Duration::from_millis(5);
 
 /// How long a closing channel waits for the other side.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A socket that connections come to.
+pub(crate) struct Listener {
+    pub(crate) fd: OwnedFd,
+    pub(crate) tcp: bool,
+}
 
 /// What other threads want of the control thread.
 pub(crate) enum Command {
@@ -103,7 +110,8 @@ pub(crate) struct Control {
     letters: Letters,
     poller: Poller,
     _closed_in_child: Vec<ClosedInChild>,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
+    newcomers: HashMap<u64, Newcomer>,
     channels: HashMap<u64, Channel>,
     last_channel: u64,
     holder: RobustHolder,
@@ -121,20 +129,21 @@ impl Control {
         shared: Arc<Shared>,
         watch: Watch,
         letters: Letters,
-        listeners: Vec<OwnedFd>,
+        listeners: Vec<Listener>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&*letters.event, Token::Mailbox)?;
         for (i, listener) in listeners.iter().enumerate() {
-            poller.add(listener, Token::Listener(i))?;
+            poller.add(&listener.fd, Token::Listener(i))?;
         }
         Ok(Self {
             shared,
             watch,
             letters,
             poller,
-            _closed_in_child: listeners.iter().map(ClosedInChild::new).collect(),
+            _closed_in_child: listeners.iter().map(|l| ClosedInChild::new(&l.fd)).collect(),
             listeners,
+            newcomers: HashMap::new(),
             channels: HashMap::new(),
             last_channel: 0,
             holder: RobustHolder::new()?,
@@ -159,6 +168,7 @@ impl Control {
                 match token {
                     Token::Mailbox => self.read_mail(),
                     Token::Listener(i) => self.accept(i),
+                    Token::Channel(id) if self.newcomers.contains_key(&id) => self.listen_to(id),
                     Token::Channel(id) => self.serve(id),
                 }
             }
@@ -171,6 +181,8 @@ impl Control {
     fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
         let sessions = self.channels.values().filter_map(|c| c.session.poll_timeout()).min();
+        let newcomers = self.newcomers.values().map(Newcomer::deadline).min();
+        let sessions = sessions.into_iter().chain(newcomers).min();
         let sessions = sessions.map(|at| at.saturating_duration_since(now));
         let linger = self.shared.is_lingering().then_some(LINGER_TICK);
         sessions.into_iter().chain(linger).min()
@@ -186,6 +198,11 @@ impl Control {
     fn pass_time(&mut self) {
         let now = Instant::now();
         let due = |c: &Channel| c.session.poll_timeout().is_some_and(|at| at <= now);
+        let late: Vec<u64> =
+            self.newcomers.iter().filter(|(_, n)| n.deadline() <= now).map(|(id, _)| *id).collect();
+        for id in late {
+            self.dismiss(id);
+        }
         let late: Vec<u64> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         for id in late {
             // What has come in counts first: we may have been stopped ourselves.

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use kvferry_proto::{Incarnation, Op, Plan, Reach, RemoteRegion, RevokeScope};
+use kvferry_proto::{ChannelKey, Incarnation, Op, Plan, Reach, RemoteRegion, RevokeScope};
 
 use crate::{
     error::{ConnectError, FaultCause},
@@ -23,7 +23,11 @@ use crate::{
     settings::Settings,
 };
 
+mod clock;
 pub(crate) mod same_host;
+pub(crate) mod tcp;
+
+pub(crate) use clock::Clock;
 
 /// One way of reaching peers.
 pub trait Transport: Send + Sync + fmt::Debug + 'static {
@@ -54,6 +58,10 @@ pub struct AttachContext {
     pub pid: i32,
     /// A handle to the peer's process, readable once it has ended; `None` where the kernel gives none.
     pub process: Option<Arc<OwnedFd>>,
+    /// The socket of the control channel.
+    pub control: Option<Arc<OwnedFd>>,
+    /// What both ends of the control channel share: the key of whatever else belongs to it.
+    pub key: Option<ChannelKey>,
     /// The peer's name, for messages.
     pub peer: String,
     /// The settings of the agent.

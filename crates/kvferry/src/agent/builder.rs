@@ -1,6 +1,6 @@
 use std::{
     fmt, io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use super::{
     shared::{Inner, Parts, Shared},
 };
 use crate::{
-    control::{Control, Mailbox},
+    control::{Control, Listener, Mailbox},
     error::BuildError,
     hardware,
     registry::Registry,
@@ -25,6 +25,7 @@ use crate::{
     transport::{
         Transport,
         same_host::{CopyPool, SameHost},
+        tcp::{AddressError, TcpTransport, choose_address},
     },
     watch::Watch,
 };
@@ -89,7 +90,11 @@ impl AgentBuilder {
         let (secret, socket) = rest.split_at(32);
         let identity = Identity { name: self.name, incarnation: Incarnation(array(incarnation)) };
         let host = host().map_err(needs("facts about this host"))?;
-        let sockets = Sockets::open(&settings, socket).map_err(needs("a socket"))?;
+        let own_transport = self.transport.is_some();
+        let mut sockets = Sockets::open(&settings, socket).map_err(needs("a socket"))?;
+        if !own_transport && settings.refusal("tcp", "stream").is_none() {
+            sockets.open_tcp(&settings).map_err(|e| needs("a TCP port")(io::Error::other(e)))?;
+        }
 
         let idle_hardware = hardware::unused(Path::new("/"));
         for why_not in &idle_hardware {
@@ -107,6 +112,7 @@ impl AgentBuilder {
             Some(wrap) => wrap(transport),
             None => transport,
         };
+        let tcp = (!own_transport).then(|| TcpTransport::new(registry.clone(), pool.board()));
         let (mailbox, letters) = Mailbox::new().map_err(needs("an event descriptor"))?;
         watch.start(mailbox.clone(), pool.clone()).map_err(needs("a watch thread"))?;
         static NUMBERS: AtomicUsize = AtomicUsize::new(1);
@@ -120,6 +126,7 @@ impl AgentBuilder {
             idle_hardware,
             registry,
             transport,
+            tcp,
             board: pool.board(),
             mailbox,
             fork: ForkGuard::new().map_err(needs("a page"))?,
@@ -164,7 +171,7 @@ impl fmt::Debug for AgentBuilder {
 /// Where the agent listens.
 struct Sockets {
     endpoints: Vec<Endpoint>,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
     path: Option<SocketFile>,
 }
 
@@ -176,7 +183,7 @@ impl Sockets {
         let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
         let name = format!("kvferry-{hex}").into_bytes();
         let mut sockets = Self {
-            listeners: vec![kvferry_sys::listen_abstract(&name)?],
+            listeners: vec![Listener { fd: kvferry_sys::listen_abstract(&name)?, tcp: false }],
             endpoints: vec![Endpoint::AbstractUnix(name)],
             path: None,
         };
@@ -185,11 +192,19 @@ impl Sockets {
             let listener = kvferry_sys::listen_path(&path).map_err(|e| {
                 io::Error::new(e.kind(), format!("KVFERRY_SOCKET_DIR: {}: {e}", path.display()))
             })?;
-            sockets.listeners.push(listener);
+            sockets.listeners.push(Listener { fd: listener, tcp: false });
             sockets.endpoints.push(Endpoint::PathUnix(path.as_os_str().as_bytes().to_vec()));
             sockets.path = Some(SocketFile(path));
         }
         Ok(sockets)
+    }
+
+    /// The port for peers on other hosts; last, since what is nearer is better.
+    fn open_tcp(&mut self, settings: &Settings) -> Result<(), AddressError> {
+        let (fd, bound) = choose_address(settings)?;
+        self.listeners.push(Listener { fd, tcp: true });
+        self.endpoints.push(Endpoint::Tcp { addr: bound.ip().to_string(), port: bound.port() });
+        Ok(())
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     transport::{
         Transport,
         same_host::{Board, CopyPool},
+        tcp::TcpTransport,
     },
     watch::Watch,
 };
@@ -46,7 +47,10 @@ pub(crate) struct Shared {
     /// Hardware that would be a better way, and that this build cannot use.
     pub(crate) idle_hardware: Vec<WhyNot>,
     pub(crate) registry: Arc<Registry>,
+    /// What reaches peers over Unix sockets: the built-in transport for this host, or the one that was given.
     pub(crate) transport: Arc<dyn Transport>,
+    /// What reaches peers over TCP.
+    pub(crate) tcp: Option<TcpTransport>,
     pub(crate) board: Arc<Board>,
     pub(crate) links: Links,
     pub(crate) counters: Counters,
@@ -72,6 +76,7 @@ pub(super) struct Parts {
     pub(super) idle_hardware: Vec<WhyNot>,
     pub(super) registry: Arc<Registry>,
     pub(super) transport: Arc<dyn Transport>,
+    pub(super) tcp: Option<TcpTransport>,
     pub(super) board: Arc<Board>,
     pub(super) mailbox: Mailbox,
     pub(super) fork: ForkGuard,
@@ -90,6 +95,7 @@ impl Shared {
             idle_hardware: parts.idle_hardware,
             registry: parts.registry,
             transport: parts.transport,
+            tcp: parts.tcp,
             board: parts.board,
             links: Links::default(),
             counters: Counters::default(),
@@ -107,6 +113,14 @@ impl Shared {
     /// Whether this is a forked child, in which the agent does not live.
     pub(crate) fn forked(&self) -> bool {
         self.fork.forked()
+    }
+
+    /// The transport that goes with a channel.
+    pub(crate) fn transport_of(&self, unix: bool) -> Arc<dyn Transport> {
+        match &self.tcp {
+            Some(tcp) if !unix => Arc::new(tcp.clone()),
+            _ => self.transport.clone(),
+        }
     }
 
     pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
@@ -257,6 +271,9 @@ impl Drop for Inner {
             let _ = control.join();
         }
         self.watch.stop();
+        if let Some(tcp) = &shared.tcp {
+            tcp.stop();
+        }
         self.pool.stop();
         if let Err(error) = quiet {
             // A peer may still write into what the registrations own: better lost than given to somebody else.

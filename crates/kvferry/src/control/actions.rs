@@ -2,12 +2,12 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use kvferry_proto::{
     Action, ByeReason, ChannelLoss, Command as Order, Frame, INBOX_BYTES, Identity, Inbound, LiveRegions,
-    LostCause, NotifyReceiver, Refusal, RegionId, RevokeScope,
+    NotifyReceiver, Refusal, RegionId, RevokeScope,
 };
 
 use super::{
     Command, Control,
-    channel::{Channel, Read},
+    channel::{Attempt, Channel, Read, Wire},
 };
 use crate::{
     error::{ConnectError, NotifyError},
@@ -20,7 +20,7 @@ impl Control {
     pub(super) fn command(&mut self, command: Command) {
         let now = Instant::now();
         match command {
-            Command::Connect { peer } => self.connect(&peer, false),
+            Command::Connect { peer } => self.connect(&peer, Attempt::default()),
             Command::Notify { peer, reservation, token } => {
                 let to = |c: &Channel| c.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, &peer));
                 let Some((&id, channel)) = self.channels.iter_mut().find(|(_, c)| to(c)) else {
@@ -63,6 +63,7 @@ impl Control {
             Command::LinkLost { channel: id, detail } => {
                 let Some(channel) = self.channels.get_mut(&id) else { return };
                 tracing::debug!(target: "kvferry::control", "a transport lost its link: {detail}");
+                channel.broken_by.get_or_insert(detail);
                 channel.session.channel_lost(ChannelLoss::Broken);
                 self.act(id);
             }
@@ -88,6 +89,9 @@ impl Control {
     /// Reads and writes what a channel is ready for.
     pub(super) fn serve(&mut self, id: u64) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
+        if channel.is_connecting() {
+            return self.connecting(id);
+        }
         let came = channel.read(&mut self.buffer);
         for read in came {
             let Some(channel) = self.channels.get_mut(&id) else { return };
@@ -209,10 +213,13 @@ impl Control {
             outbox: Outbox::new(shared.mailbox.clone(), id),
             pid: channel.pid,
             process: channel.process.clone(),
+            control: Some(channel.fd.clone()),
+            key: channel.session.channel_key().cloned(),
             peer: identity.name,
             settings: shared.settings.clone(),
         };
-        let started = shared.transport.attach(context).and_then(|mut attach| {
+        let transport = shared.transport_of(channel.wire == Wire::Unix);
+        let started = transport.attach(context).and_then(|mut attach| {
             let attached = attach.start()?;
             channel.attach = Some(attach);
             Ok(attached)
@@ -353,32 +360,13 @@ impl Control {
 
     pub(super) fn flush(&mut self, id: u64) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        match channel.flush() {
-            Ok(done) => {
-                if channel.wants_write == done {
-                    channel.wants_write = !done;
-                    let set = self.poller.set_writable(&channel.fd, super::Token::Channel(id), !done);
-                    if let Err(error) = set {
-                        tracing::warn!(target: "kvferry::control", "a control channel cannot be watched: {error}");
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::debug!(target: "kvferry::control", "a control channel broke: {error}");
-                channel.session.channel_lost(ChannelLoss::Broken);
-                if let Some(Action::Lost(cause)) = drain_to_loss(channel) {
-                    self.channel_over(id, cause);
-                }
+        let done = channel.flush();
+        if channel.wants_write == done {
+            channel.wants_write = !done;
+            let set = self.poller.set_writable(&channel.fd, super::Token::Channel(id), !done);
+            if let Err(error) = set {
+                tracing::warn!(target: "kvferry::control", "a control channel cannot be watched: {error}");
             }
         }
     }
-}
-
-/// The last action of a session that has just lost its channel: nothing before it can be carried out any more.
-fn drain_to_loss(channel: &mut Channel) -> Option<Action> {
-    let mut last = None;
-    while let Some(action) = channel.session.poll() {
-        last = Some(action);
-    }
-    last.filter(|a| matches!(a, Action::Lost(LostCause::Channel(_) | LostCause::Closed(_))))
 }

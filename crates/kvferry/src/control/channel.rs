@@ -9,6 +9,7 @@ use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
 use kvferry_sys::ClosedInChild;
 
 use crate::{
+    path::WhyNot,
     peer::Peer,
     transfer::NotifyToken,
     transport::{Attach, Link},
@@ -29,12 +30,13 @@ const JOIN: usize = 256 << 10;
 /// One control channel: a socket, and the session on it.
 pub(super) struct Channel {
     _closed_in_child: ClosedInChild,
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) wire: Wire,
     pub(super) session: Session,
     /// The peer that we opened this channel to; none on a channel that was opened to us.
     pub(super) peer: Option<Arc<Peer>>,
-    /// Whether an earlier channel to the same incarnation had been up.
-    pub(super) again: bool,
+    /// How the peer is being reached, on a channel that we opened.
+    pub(super) attempt: Attempt,
     pub(super) pid: i32,
     pub(super) process: Option<Arc<OwnedFd>>,
     pub(super) attach: Option<Box<dyn Attach>>,
@@ -49,6 +51,8 @@ pub(super) struct Channel {
     pub(super) arrived_fds: Vec<OwnedFd>,
     /// How the peer broke the protocol, where its session could not see it.
     pub(super) violation: Option<String>,
+    /// What a transport said when it lost its own connection.
+    pub(super) broken_by: Option<String>,
     /// Whether the link has been up.
     pub(super) up: bool,
     /// The kernel has said that the process at the other end is dead.
@@ -61,7 +65,33 @@ pub(super) struct Channel {
     came_fds: VecDeque<OwnedFd>,
     out: VecDeque<Out>,
     queued: usize,
+    /// The peer takes nothing more.
+    deaf: bool,
     pub(super) wants_write: bool,
+}
+
+/// What a channel runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    /// A Unix socket.
+    Unix,
+    /// A TCP connection, or one that is being made.
+    Tcp { connecting: bool },
+}
+
+/// A try to reach a peer, over one of its endpoints after the other.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    /// Whether an earlier channel to the same incarnation had been up.
+    pub(super) again: bool,
+    /// The endpoint that comes next.
+    pub(super) next: usize,
+    /// The endpoint of this channel, for people.
+    pub(super) shown: String,
+    /// What became of the endpoints before.
+    pub(super) tried: Vec<String>,
+    /// Ways that turned out not to lead there.
+    pub(super) why_not: Vec<WhyNot>,
 }
 
 struct Out {
@@ -85,15 +115,21 @@ pub(super) enum Read {
 }
 
 impl Channel {
-    pub(super) fn new(fd: OwnedFd, session: Session, peer: Option<Arc<Peer>>) -> Self {
-        let pid = kvferry_sys::peer_credentials(&fd).map_or(0, |c| c.pid);
-        let process = kvferry_sys::peer_pidfd(&fd).map(Arc::new);
+    pub(super) fn new(fd: OwnedFd, wire: Wire, session: Session, peer: Option<Arc<Peer>>) -> Self {
+        let (pid, process) = match wire {
+            Wire::Unix => {
+                let pid = kvferry_sys::peer_credentials(&fd).map_or(0, |c| c.pid);
+                (pid, kvferry_sys::peer_pidfd(&fd).map(Arc::new))
+            }
+            Wire::Tcp { .. } => (0, None),
+        };
         Self {
             _closed_in_child: ClosedInChild::new(&fd),
-            fd,
+            fd: Arc::new(fd),
+            wire,
             session,
             peer,
-            again: false,
+            attempt: Attempt::default(),
             pid,
             process,
             attach: None,
@@ -103,6 +139,7 @@ impl Channel {
             told_to: None,
             arrived_fds: Vec::new(),
             violation: None,
+            broken_by: None,
             up: false,
             died: false,
             tokens: HashMap::new(),
@@ -112,6 +149,7 @@ impl Channel {
             came_fds: VecDeque::new(),
             out: VecDeque::new(),
             queued: 0,
+            deaf: false,
             wants_write: false,
         }
     }
@@ -174,8 +212,16 @@ impl Channel {
         true
     }
 
+    /// Whether the connection is still being made.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.wire == Wire::Tcp { connecting: true }
+    }
+
     /// Takes a frame in to be sent. False if the peer does not read and too much waits already.
     pub(super) fn queue(&mut self, frame: &Frame) -> bool {
+        if self.deaf {
+            return true;
+        }
         let fds = if frame.fds() > 0 { self.sending_fds.pop_front().unwrap_or_default() } else { Vec::new() };
         let join = self.out.back_mut().filter(|o| o.sent == 0 && fds.is_empty() && o.bytes.len() < JOIN);
         let (bytes, before) = match join {
@@ -199,8 +245,26 @@ impl Channel {
         self.queued <= MAX_QUEUED
     }
 
-    /// Sends as much as goes. `Ok(true)` if all is sent.
-    pub(super) fn flush(&mut self) -> io::Result<bool> {
+    /// Sends as much as goes; true if all is sent.
+    ///
+    /// A peer that no longer reads may still have said something: an error here ends the sending only, and what is to be
+    /// read says the rest.
+    pub(super) fn flush(&mut self) -> bool {
+        if self.is_connecting() {
+            return false;
+        }
+        match self.send() {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::debug!(target: "kvferry::control", "a control channel takes nothing more: {error}");
+                self.out.clear();
+                self.deaf = true;
+                true
+            }
+        }
+    }
+
+    fn send(&mut self) -> io::Result<bool> {
         while let Some(out) = self.out.front_mut() {
             if out.sent == out.bytes.len() {
                 self.out.pop_front();

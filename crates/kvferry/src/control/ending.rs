@@ -5,9 +5,13 @@ use kvferry_proto::{
 };
 use kvferry_sys::Liveness as Word;
 
-use super::{Control, MAX_PARKED, channel::Channel};
+use super::{
+    Control, MAX_PARKED,
+    channel::{Attempt, Channel},
+};
 use crate::{
     error::{ConnectError, FaultCause, LostCause},
+    path::WhyNot,
     peer::{LinkState, Peer},
     queue::Event,
 };
@@ -33,13 +37,15 @@ impl Control {
             let epoch = link.revoke(RevokeScope::all());
             self.shared.links.lost(id, epoch);
             link.lost(if !died && over.may_reconnect() {
-                FaultCause::LinkLost { peer: name, detail: over.to_string() }
+                let detail = channel.broken_by.clone().unwrap_or_else(|| over.to_string());
+                FaultCause::LinkLost { peer: name, detail }
             } else {
                 FaultCause::PeerLost { peer: name, cause: cause.clone() }
             });
         }
         let peer = channel.peer.take();
-        let again = channel.again;
+        let attempt = std::mem::take(&mut channel.attempt);
+        let broken_by = channel.broken_by.take();
         let attach_error = channel.attach_error.take();
         let (sender, receiver) = channel.session.into_notify();
         if let (Some(receiver), Some(identity)) = (receiver, &identity)
@@ -54,13 +60,16 @@ impl Control {
                     peer.put_sender(sender);
                 }
                 if was_up {
-                    self.outbound_over(&peer, &over, cause, died);
+                    self.outbound_over(&peer, &over, broken_by, cause, died);
                 } else if died {
                     self.peer_lost(&peer, cause, true);
                 } else {
-                    let error =
-                        attach_error.unwrap_or_else(|| connect_error(&self.shared.settings, &peer, &over));
-                    self.connect_failed(&peer, error, again);
+                    let settings = &self.shared.settings;
+                    let shown = &attempt.shown;
+                    let error = attach_error.unwrap_or_else(|| {
+                        connect_error(settings, &peer, &over, shown, broken_by.as_deref())
+                    });
+                    self.not_connected(&peer, attempt, error);
                 }
             }
             None => {
@@ -72,7 +81,14 @@ impl Control {
     }
 
     /// The channel that we opened is over, after it was up.
-    fn outbound_over(&mut self, peer: &Arc<Peer>, over: &Over, cause: LostCause, died: bool) {
+    fn outbound_over(
+        &mut self,
+        peer: &Arc<Peer>,
+        over: &Over,
+        broken_by: Option<String>,
+        cause: LostCause,
+        died: bool,
+    ) {
         if peer.gone().is_some() {
             // Removed, disconnected or replaced by us: all that was said when it happened.
             let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
@@ -80,11 +96,11 @@ impl Control {
             return;
         }
         if !died && over.may_reconnect() && !self.stopping {
-            let detail = over.to_string();
+            let detail = broken_by.unwrap_or_else(|| over.to_string());
             tracing::info!(target: "kvferry::peer", peer = %peer.name, "link lost: {detail}; connecting again");
             peer.set_link(LinkState::Connecting);
             peer.fail_transfers(&FaultCause::LinkLost { peer: peer.name.clone(), detail });
-            self.connect(peer, true);
+            self.connect(peer, Attempt { again: true, ..Attempt::default() });
             return;
         }
         self.peer_lost(peer, cause, died || matches!(over, Over::Bye { reason: ByeReason::Closed, .. }));
@@ -185,7 +201,13 @@ fn lost_cause(channel: &Channel, over: &Over, died: bool) -> LostCause {
     }
 }
 
-fn connect_error(settings: &crate::Settings, peer: &Peer, over: &Over) -> ConnectError {
+fn connect_error(
+    settings: &crate::Settings,
+    peer: &Peer,
+    over: &Over,
+    endpoint: &str,
+    broken_by: Option<&str>,
+) -> ConnectError {
     let name = peer.name.clone();
     let ours = settings.token.is_some();
     match over {
@@ -203,8 +225,15 @@ fn connect_error(settings: &crate::Settings, peer: &Peer, over: &Over) -> Connec
         Over::HandshakeTimeout => ConnectError::Timeout { peer: name, after: settings.connect_timeout },
         Over::Channel(loss) => ConnectError::Unreachable {
             peer: name,
-            tried: vec![format!("the connection ended in the handshake: {loss}")],
+            tried: vec![match broken_by {
+                Some(detail) => format!("{endpoint}: {detail}"),
+                None => format!("{endpoint}: the connection ended in the handshake: {loss}"),
+            }],
         },
+        Over::Bye { reason: ByeReason::NoPath | ByeReason::PathRequired, text } => {
+            let why_not = vec![WhyNot { way: "possible on its side", reason: text.clone() }];
+            ConnectError::NoPath { peer: name, why_not }
+        }
         other => ConnectError::Refused { peer: name, reason: other.to_string() },
     }
 }

@@ -26,7 +26,7 @@ mod routes;
 mod served;
 
 pub(crate) use board::Board;
-pub(crate) use pool::CopyPool;
+pub(crate) use pool::{CopyPool, WIRE_SLOTS};
 
 /// Moves memory between processes of one host, by shared mappings and cross-memory attach.
 #[derive(Debug)]

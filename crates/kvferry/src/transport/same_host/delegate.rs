@@ -15,7 +15,6 @@ use kvferry_proto::{Chunk, ChunkLimits, PlanCursor, RegionId, RevokeScope};
 use super::{
     link::SameHostLink,
     message::{BATCH, WINDOW, Wire, WireSegment},
-    op::Clock,
     route::Way,
     routes::{Routes, writes},
 };
@@ -23,7 +22,7 @@ use crate::{
     error::FaultCause,
     path::Route,
     region::LocalRegion,
-    transport::{Backlog, Link, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
+    transport::{Backlog, Clock, Link, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
 };
 
 /// Operations that the peer executes at once; the rest wait here.

@@ -7,7 +7,6 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    time::{Duration, Instant},
 };
 
 use kvferry_proto::{ChunkLimits, Op, Plan, PlanCursor};
@@ -24,7 +23,7 @@ use crate::{
     error::{FaultCause, FaultSide},
     path::Route,
     region::LocalRegion,
-    transport::{Backlog, LinkOp, OpReport, OpRequest, OpSink, RemoteRef},
+    transport::{Backlog, Clock, LinkOp, OpRequest, OpSink, RemoteRef},
 };
 
 /// Vectors in a transfer that may be copied by the caller of `post`.
@@ -244,53 +243,5 @@ impl fmt::Debug for LocalOp {
             .field("route", &self.route)
             .field("blocks", &self.plan.blocks())
             .finish_non_exhaustive()
-    }
-}
-
-/// Measures one attempt.
-#[derive(Debug)]
-pub(super) struct Clock {
-    born: Instant,
-    /// Nanoseconds from `born` to the submission, and to the first chunk (0 = none yet).
-    submitted: AtomicU64,
-    first: AtomicU64,
-    pub(super) segments: AtomicU64,
-}
-
-impl Clock {
-    pub(super) fn new() -> Self {
-        Self {
-            born: Instant::now(),
-            submitted: AtomicU64::new(0),
-            first: AtomicU64::new(0),
-            segments: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn start(&self) {
-        self.submitted.store(self.now(), Relaxed);
-        self.first.store(0, Relaxed);
-        self.segments.store(0, Relaxed);
-    }
-
-    /// Marks a chunk; only the first counts.
-    pub(super) fn first(&self) {
-        if self.first.load(Relaxed) == 0 {
-            let _ = self.first.compare_exchange(0, self.now(), Relaxed, Relaxed);
-        }
-    }
-
-    pub(super) fn report(&self) -> OpReport {
-        let (submitted, first, now) = (self.submitted.load(Relaxed), self.first.load(Relaxed), self.now());
-        let begun = if first == 0 { now } else { first };
-        OpReport {
-            queued: Duration::from_nanos(begun.saturating_sub(submitted)),
-            copied: Duration::from_nanos(now.saturating_sub(begun)),
-            segments: self.segments.load(Relaxed),
-        }
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -17,8 +17,14 @@ use kvferry_sys::{COPIERS, HandleRing, Vectors};
 use super::board::Board;
 use crate::transport::Backlog;
 
-/// Busy words of the pool's own threads; the rest belong to callers that copy inline.
-const POOL_SLOTS: usize = 16;
+/// Busy words of the pool's own threads.
+const POOL_SLOTS: usize = 14;
+
+/// Busy words of callers that copy inline.
+const INLINE_SLOTS: usize = 14;
+
+/// Busy words of the threads of wire transports, which touch our own memory only.
+pub(crate) const WIRE_SLOTS: std::ops::Range<usize> = POOL_SLOTS + INLINE_SLOTS..COPIERS;
 
 /// Operations that can be queued at once.
 const RING: usize = 1 << 16;
@@ -40,7 +46,7 @@ pub(crate) struct CopyPool {
     stuck: [AtomicBool; POOL_SLOTS],
     active: AtomicUsize,
     threads: Mutex<Threads>,
-    inline: [Mutex<Buffers>; COPIERS - POOL_SLOTS],
+    inline: [Mutex<Buffers>; INLINE_SLOTS],
     stopping: AtomicBool,
     born: Instant,
     /// Asks the watch to tick while copies run.

@@ -1,0 +1,287 @@
+//! The threads that move bytes between memory and data streams.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        mpsc,
+    },
+};
+
+use kvferry_sys::{EventFd, Gather};
+use rustix::event::epoll;
+
+use super::{link::TcpLink, stream::Stream};
+use crate::transport::same_host::{Board, WIRE_SLOTS};
+
+/// How many threads serve the streams.
+const THREADS: usize = 2;
+
+const WAKE: u64 = 0;
+
+/// The threads, started with the first stream.
+pub(super) struct IoThreads {
+    board: Arc<Board>,
+    started: OnceLock<Vec<Handle>>,
+    stopping: Arc<AtomicBool>,
+}
+
+struct Handle {
+    sender: mpsc::Sender<Order>,
+    event: Arc<EventFd>,
+    /// Set while a wake-up is on its way.
+    woken: Arc<AtomicBool>,
+}
+
+enum Order {
+    Add { link: Arc<TcpLink>, stream: u8, fd: OwnedFd, connecting: bool },
+    Close { link: [u8; 16] },
+    Barrier(Arc<Barrier>),
+}
+
+/// Calls back when every thread has been through its loop.
+struct Barrier {
+    left: AtomicUsize,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+/// One of the threads.
+pub(super) struct Thread {
+    pub(super) board: Arc<Board>,
+    /// Its busy word on the board.
+    pub(super) slot: usize,
+}
+
+impl IoThreads {
+    pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
+        Arc::new(Self { board, started: OnceLock::new(), stopping: Arc::new(AtomicBool::new(false)) })
+    }
+
+    /// Gives a stream to a thread: neighbours to different ones.
+    pub(super) fn add(&self, link: Arc<TcpLink>, stream: u8, fd: OwnedFd, connecting: bool) {
+        let handles = self.handles();
+        if handles.is_empty() {
+            return link.stream_failed("no thread for data streams could be started");
+        }
+        handles[usize::from(stream) % handles.len()].order(Order::Add { link, stream, fd, connecting });
+    }
+
+    /// Drops the streams of a link.
+    pub(super) fn close(&self, link: [u8; 16]) {
+        self.started.get().into_iter().flatten().for_each(|h| h.order(Order::Close { link }));
+    }
+
+    /// Calls `then` once every thread has left what it was doing.
+    pub(super) fn barrier(&self, then: impl FnOnce() + Send + 'static) {
+        match self.started.get() {
+            Some(handles) if !handles.is_empty() => {
+                let then: Box<dyn FnOnce() + Send> = Box::new(then);
+                let barrier =
+                    Arc::new(Barrier { left: AtomicUsize::new(handles.len()), then: Mutex::new(Some(then)) });
+                handles.iter().for_each(|h| h.order(Order::Barrier(barrier.clone())));
+            }
+            _ => then(),
+        }
+    }
+
+    /// There may be something to send.
+    pub(super) fn wake(&self) {
+        self.started.get().into_iter().flatten().for_each(Handle::wake);
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+        self.wake();
+    }
+
+    fn handles(&self) -> &[Handle] {
+        self.started.get_or_init(|| {
+            let mut handles = Vec::new();
+            for i in 0..THREADS {
+                match self.start(i) {
+                    Ok(handle) => handles.push(handle),
+                    Err(error) => {
+                        tracing::error!(target: "kvferry::peer", "a thread for data streams: {error}");
+                    }
+                }
+            }
+            handles
+        })
+    }
+
+    fn start(&self, number: usize) -> io::Result<Handle> {
+        let (sender, receiver) = mpsc::channel();
+        let event = Arc::new(EventFd::new()?);
+        let woken = Arc::new(AtomicBool::new(false));
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*event, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let worker = Worker {
+            thread: Thread { board: self.board.clone(), slot: WIRE_SLOTS.start + number },
+            receiver,
+            event: event.clone(),
+            woken: woken.clone(),
+            stopping: self.stopping.clone(),
+            epoll,
+            streams: HashMap::new(),
+            last: WAKE,
+            gather: Gather::new(),
+            scratch: vec![0; 256 << 10].into(),
+        };
+        kvferry_sys::spawn_quiet("kvferry-stream", move || worker.run())?;
+        Ok(Handle { sender, event, woken })
+    }
+}
+
+impl Handle {
+    fn order(&self, order: Order) {
+        if self.sender.send(order).is_ok() {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if !self.woken.swap(true, SeqCst) {
+            self.event.signal();
+        }
+    }
+}
+
+impl Barrier {
+    fn pass(&self) {
+        if self.left.fetch_sub(1, SeqCst) == 1
+            && let Some(then) = crate::lock(&self.then).take()
+        {
+            then();
+        }
+    }
+}
+
+struct Worker {
+    thread: Thread,
+    receiver: mpsc::Receiver<Order>,
+    event: Arc<EventFd>,
+    woken: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
+    epoll: OwnedFd,
+    streams: HashMap<u64, Stream>,
+    last: u64,
+    gather: Gather,
+    scratch: Box<[u8]>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let blank = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WAKE) };
+        let mut events = [blank; 64];
+        while !self.stopping.load(SeqCst) {
+            let count = match epoll::wait(&self.epoll, &mut events[..], None) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(target: "kvferry::peer", "a stream thread cannot wait: {error}");
+                    return;
+                }
+            };
+            let mut kick = false;
+            for event in &events[..count] {
+                // Copied out: the kernel packs the event.
+                let (data, flags) = (event.data, event.flags);
+                match data.u64() {
+                    WAKE => kick = true,
+                    id => self.serve(id, flags.contains(epoll::EventFlags::OUT)),
+                }
+            }
+            if kick {
+                self.event.drain();
+                self.woken.store(false, SeqCst);
+                self.obey();
+                let ids: Vec<u64> = self.streams.keys().copied().collect();
+                ids.into_iter().for_each(|id| self.push(id));
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Ok(order) = self.receiver.try_recv() {
+            match order {
+                Order::Add { link, stream, fd, connecting } => self.add(link, stream, fd, connecting),
+                Order::Close { link } => {
+                    let of = |s: &Stream| s.link.id == link;
+                    let ids: Vec<u64> =
+                        self.streams.iter().filter(|(_, s)| of(s)).map(|(id, _)| *id).collect();
+                    ids.into_iter().for_each(|id| self.close(id));
+                }
+                Order::Barrier(barrier) => barrier.pass(),
+            }
+        }
+    }
+
+    fn add(&mut self, link: Arc<TcpLink>, number: u8, fd: OwnedFd, connecting: bool) {
+        self.last += 1;
+        let flags = if connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        if let Err(error) = epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(self.last), flags) {
+            return link.stream_failed(&error.to_string());
+        }
+        self.streams.insert(self.last, Stream::new(link, number, fd, connecting));
+    }
+
+    /// Reads and writes what a stream is ready for.
+    fn serve(&mut self, id: u64, writable: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let served = if stream.is_connecting() {
+            stream.connected()
+        } else {
+            if writable {
+                stream.unblock();
+            }
+            stream.receive(&self.thread, &mut self.gather, &mut self.scratch)
+        };
+        match served {
+            Ok(()) => self.push(id),
+            Err(error) => self.failed(id, &error),
+        }
+    }
+
+    /// Sends what there is.
+    fn push(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.is_connecting() {
+            return;
+        }
+        if let Err(error) = stream.send(&self.thread, &mut self.gather) {
+            return self.failed(id, &error);
+        }
+        let wanted = stream.wanted();
+        if stream.watched != wanted {
+            stream.watched = wanted;
+            let data = epoll::EventData::new_u64(id);
+            if let Err(error) = epoll::modify(&self.epoll, &stream.fd, data, wanted) {
+                self.failed(id, &error.into());
+            }
+        }
+    }
+
+    fn failed(&mut self, id: u64, error: &io::Error) {
+        if let Some(stream) = self.streams.get(&id) {
+            stream.link.stream_failed(&error.to_string());
+        }
+        self.close(id);
+    }
+
+    fn close(&mut self, id: u64) {
+        if let Some(stream) = self.streams.remove(&id) {
+            let _ = epoll::delete(&self.epoll, &stream.fd);
+        }
+    }
+}
+
+impl fmt::Debug for IoThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoThreads")
+            .field("started", &self.started.get().map(Vec::len))
+            .finish_non_exhaustive()
+    }
+}

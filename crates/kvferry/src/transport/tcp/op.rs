@@ -1,0 +1,401 @@
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+};
+
+use kvferry_proto::{
+    Chunk, ChunkLimits, MAX_STREAM_PAYLOAD, Op, Plan, PlanCursor, RouteId, Segment, StreamHeader, StreamKind,
+    StreamSegment,
+};
+use kvferry_sys::{ChunkGate, GateState, MAX_GATHER};
+
+use super::{
+    frame::{OutFrame, Owner, Payload},
+    link::TcpLink,
+};
+use crate::{
+    error::{FaultCause, FaultSide},
+    path::{Executor, Mechanism, Path, Route},
+    region::LocalRegion,
+    transport::{Backlog, Clock, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
+};
+
+/// Chunks of one transfer that may be on the way.
+const WINDOW: usize = 16;
+
+/// Why a chunk failed, as the target says it.
+pub(super) const FAIL_REGION: u8 = 1;
+pub(super) const FAIL_UNMAPPED: u8 = 2;
+pub(super) const FAIL_OTHER: u8 = 3;
+
+/// What a transfer has to send.
+pub(super) enum Next {
+    /// A frame.
+    Frame(OutFrame),
+    /// Something, but not now: the link's window is full.
+    Later,
+    /// Nothing.
+    Nothing,
+}
+
+/// A transfer over the streams of a link.
+///
+/// Local memory is touched by the threads of the streams only, inside the gate. The target's memory is quiet when all
+/// chunks are acknowledged, or when the target says that it has stopped.
+pub(super) struct WireOp {
+    me: Weak<Self>,
+    link: Arc<TcpLink>,
+    id: u64,
+    op: Op,
+    plan: Arc<Plan>,
+    local: Arc<[Arc<LocalRegion>]>,
+    remote: Arc<[RemoteRef]>,
+    state: Mutex<State>,
+    gate: ChunkGate,
+    attempt: AtomicU32,
+    open: AtomicBool,
+    stopping: AtomicBool,
+    /// In the link's queue of what has something to send.
+    queued: AtomicBool,
+    /// A write that was stopped, of which the target has not said yet that it is over.
+    unresolved: AtomicBool,
+    clock: Clock,
+    sink: Weak<dyn OpSink>,
+}
+
+struct State {
+    cursor: PlanCursor,
+    chunk: Chunk,
+    next: u32,
+    /// Chunks on the way, with their segments.
+    outstanding: HashMap<u32, Vec<Segment>>,
+    exhausted: bool,
+    /// Whether anything was sent that the target may still act upon.
+    sent: bool,
+}
+
+impl WireOp {
+    pub(super) fn new(link: Arc<TcpLink>, request: OpRequest) -> Arc<Self> {
+        let id = link.next_op();
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            id,
+            op: request.op,
+            state: Mutex::new(State {
+                cursor: PlanCursor::new(request.plan.clone()),
+                chunk: Chunk::new(),
+                next: 0,
+                outstanding: HashMap::new(),
+                exhausted: false,
+                sent: false,
+            }),
+            plan: request.plan,
+            local: request.local,
+            remote: request.remote,
+            gate: ChunkGate::new(),
+            attempt: AtomicU32::new(0),
+            open: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            unresolved: AtomicBool::new(false),
+            clock: Clock::new(),
+            sink: request.sink,
+            link,
+        })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt.load(SeqCst)
+    }
+
+    pub(super) fn queued(&self) -> &AtomicBool {
+        &self.queued
+    }
+
+    /// The next frame to send. The op goes back into the link's queue by itself when there is more.
+    pub(super) fn next_frame(self: &Arc<Self>) -> Next {
+        if !self.gate.enter() {
+            return Next::Nothing;
+        }
+        let frame = if self.op == Op::Read && !self.link.may_read() {
+            Next::Later
+        } else {
+            self.build().map_or(Next::Nothing, Next::Frame)
+        };
+        self.settle(self.gate.exit());
+        frame
+    }
+
+    fn build(self: &Arc<Self>) -> Option<OutFrame> {
+        let mut state = crate::lock(&self.state);
+        if state.exhausted || state.outstanding.len() >= WINDOW {
+            return None;
+        }
+        let limits = ChunkLimits { max_vectors: MAX_GATHER, max_bytes: MAX_STREAM_PAYLOAD.into() };
+        let State { cursor, chunk, .. } = &mut *state;
+        if !cursor.next_chunk(limits, |_, _| Some(RouteId(0)), chunk) {
+            state.exhausted = true;
+            return None;
+        }
+        state.exhausted = state.cursor.is_exhausted();
+        let segments = state.chunk.segments().to_vec();
+        self.clock.first();
+        self.clock.segments.fetch_add(segments.len() as u64, Relaxed);
+        if segments.iter().any(|s| self.remote[s.remote_slot as usize].is_revoked()) {
+            drop(state);
+            self.fail(FaultCause::Revoked { side: FaultSide::Remote });
+            return None;
+        }
+        state.next += 1;
+        state.sent = true;
+        let number = state.next;
+        let write = self.op == Op::Write;
+        let header = StreamHeader {
+            kind: if write { StreamKind::Write } else { StreamKind::Read },
+            code: 0,
+            segments: segments.len() as u16,
+            payload: if write { state.chunk.bytes() as u32 } else { 0 },
+            op: self.id,
+            attempt: self.attempt(),
+            chunk: number,
+        };
+        let mut head = header.encode().to_vec();
+        for s in &segments {
+            let region = &self.remote[s.remote_slot as usize].region;
+            let offset = s.remote_addr - region.desc.addr;
+            StreamSegment { region: region.id, key: region.key, offset, len: s.len }.encode_into(&mut head);
+        }
+        let payload = if write { self.payload(&segments) } else { Payload::default() };
+        if !write {
+            self.link.read_begun();
+        }
+        let more = !state.exhausted;
+        state.outstanding.insert(number, segments);
+        drop(state);
+        if more {
+            self.link.enqueue(self);
+        }
+        Some(OutFrame::new(head, payload, Owner::Op(self.clone())))
+    }
+
+    fn payload(&self, segments: &[Segment]) -> Payload {
+        let mut payload = Payload::default();
+        for s in segments {
+            let region = &self.local[s.local_slot as usize];
+            // The plan was checked against the region when it was built, so it is inside.
+            if let Some(slice) = region.slice(s.local_addr, s.len) {
+                payload.push(slice, region);
+            }
+        }
+        payload
+    }
+
+    /// Where the bytes of a chunk that was asked for go; `None` if nobody waits for it.
+    pub(super) fn place(&self, attempt: u32, chunk: u32) -> Option<Payload> {
+        if attempt != self.attempt() || self.op != Op::Read {
+            return None;
+        }
+        let state = crate::lock(&self.state);
+        state.outstanding.get(&chunk).map(|segments| self.payload(segments))
+    }
+
+    /// Permission to touch local memory; `None` once the transfer is stopped.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Inside> {
+        self.gate.enter().then(|| Inside(self.clone()))
+    }
+
+    /// The target has a chunk, or its bytes are all here.
+    pub(super) fn acknowledged(self: &Arc<Self>, attempt: u32, chunk: u32) -> Result<(), String> {
+        if attempt != self.attempt() {
+            return Ok(());
+        }
+        let (done, more) = {
+            let mut state = crate::lock(&self.state);
+            if state.outstanding.remove(&chunk).is_none() {
+                return Err("a chunk was acknowledged that was not sent".into());
+            }
+            if self.op == Op::Read {
+                self.link.reads_over(1);
+            }
+            (state.exhausted && state.outstanding.is_empty(), !state.exhausted)
+        };
+        if done {
+            // Nobody sends any more; what this tells, it tells to whoever is last.
+            self.settle(self.gate.exhaust());
+            if self.unresolved.load(SeqCst) {
+                self.resolve();
+            }
+        } else if more {
+            self.link.enqueue(self);
+        }
+        Ok(())
+    }
+
+    /// The target could not do a chunk.
+    pub(super) fn refused(self: &Arc<Self>, attempt: u32, chunk: u32, code: u8, detail: String) {
+        if attempt != self.attempt() {
+            return;
+        }
+        let first = crate::lock(&self.state).outstanding.get(&chunk).and_then(|s| s.first().copied());
+        self.fail(match (code, first) {
+            (FAIL_REGION, _) => FaultCause::Revoked { side: FaultSide::Remote },
+            (FAIL_UNMAPPED, Some(s)) => {
+                let block = self.plan.position_at(&s, 0).unwrap_or(s.first_index);
+                FaultCause::Unmapped { side: FaultSide::Remote, block, addr: s.remote_addr }
+            }
+            _ => FaultCause::Executor { detail },
+        });
+    }
+
+    /// Our own memory is not there at `addr`.
+    pub(super) fn local_fault(self: &Arc<Self>, addr: u64) {
+        let block = {
+            let state = crate::lock(&self.state);
+            let hit = |s: &&Segment| (s.local_addr..s.local_addr + s.len).contains(&addr);
+            let segment = state.outstanding.values().flatten().find(hit).copied();
+            segment.and_then(|s| self.plan.position_at(&s, addr - s.local_addr)).unwrap_or_default()
+        };
+        self.fail(FaultCause::Unmapped { side: FaultSide::Local, block, addr });
+    }
+
+    /// A local region went away under a frame.
+    pub(super) fn local_gone(self: &Arc<Self>) {
+        if self.open.load(SeqCst) && self.local.iter().any(|r| r.is_gone()) {
+            self.fail(FaultCause::Revoked { side: FaultSide::Local });
+        }
+    }
+
+    fn fail(self: &Arc<Self>, cause: FaultCause) {
+        if let Some(sink) = self.sink.upgrade() {
+            sink.failed(self.attempt(), cause);
+        }
+        // The engine has asked us to stop by now, if anybody listened; else we do it ourselves.
+        self.request_cancel();
+    }
+
+    /// The target says that nothing of the attempt can land any more.
+    pub(super) fn stopped(&self, attempt: u32) {
+        if attempt == self.attempt() {
+            self.resolve();
+        }
+    }
+
+    /// The link is lost. What the target may still do is over if its end is known to be closed.
+    pub(super) fn link_lost(&self, closed: bool) {
+        self.settle(self.gate.stop());
+        if closed {
+            self.resolve();
+        }
+    }
+
+    fn resolve(&self) {
+        self.unresolved.store(false, SeqCst);
+        if self.gate.is_quiet() {
+            self.quiet();
+        }
+    }
+
+    /// What a step through the gate has brought about.
+    fn settle(&self, state: GateState) {
+        match state {
+            GateState::Pending => {}
+            GateState::Finished => {
+                if self.open.swap(false, SeqCst) {
+                    self.link.forget(self.id);
+                    if let Some(sink) = self.sink.upgrade() {
+                        sink.done(self.attempt(), self.clock.report());
+                    }
+                }
+            }
+            GateState::Quiet if self.unresolved.load(SeqCst) => {}
+            GateState::Quiet => self.quiet(),
+        }
+    }
+
+    fn quiet(&self) {
+        if self.open.swap(false, SeqCst) {
+            self.link.forget(self.id);
+            if self.op == Op::Read {
+                let over = std::mem::take(&mut crate::lock(&self.state).outstanding).len();
+                self.link.reads_over(over);
+            }
+            if let Some(sink) = self.sink.upgrade() {
+                sink.quiet(self.attempt());
+            }
+        }
+    }
+}
+
+impl LinkOp for WireOp {
+    fn submit(&self, attempt: u32) -> Result<(), Backlog> {
+        let Some(me) = self.me.upgrade() else { return Err(Backlog) };
+        self.attempt.store(attempt, SeqCst);
+        self.clock.start();
+        self.unresolved.store(false, SeqCst);
+        self.stopping.store(false, SeqCst);
+        {
+            let mut state = crate::lock(&self.state);
+            state.cursor.reset();
+            state.outstanding.clear();
+            state.exhausted = false;
+            state.sent = false;
+        }
+        self.open.store(true, SeqCst);
+        self.gate.reset();
+        self.link.adopt(&me);
+        self.link.enqueue(&me);
+        Ok(())
+    }
+
+    fn request_cancel(&self) {
+        if !self.open.load(SeqCst) || self.stopping.swap(true, SeqCst) {
+            return;
+        }
+        // The target must not act upon what is under way: it is asked to say when it no longer can. A read writes nothing there.
+        if crate::lock(&self.state).sent {
+            self.unresolved.store(self.op == Op::Write && self.link.is_open(), SeqCst);
+            self.link.stop_remote(self.id, self.attempt());
+        }
+        self.settle(self.gate.stop());
+    }
+
+    fn residue(&self) -> Residue {
+        if self.gate.is_quiet() { Residue::Discarded } else { Residue::ThisProcess }
+    }
+
+    fn route(&self) -> Route {
+        Route { path: Path::Tcp, mechanism: Mechanism::Stream, executor: Executor::Initiator }
+    }
+}
+
+impl Drop for WireOp {
+    fn drop(&mut self) {
+        self.link.forget(self.id);
+    }
+}
+
+impl fmt::Debug for WireOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireOp").field("id", &self.id).field("op", &self.op).finish_non_exhaustive()
+    }
+}
+
+/// While it lives, a thread may touch the transfer's local memory.
+pub(super) struct Inside(Arc<WireOp>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.settle(self.0.gate.exit());
+    }
+}

@@ -1,0 +1,123 @@
+//! Two agents of one process over TCP on loopback.
+
+use std::time::Duration;
+
+use kvferry::{Agent, Block, ConnectError, MemoryKind, Op, Path, Settings, Status, TransferOptions};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+fn settings() -> Settings {
+    Settings {
+        address: Some("127.0.0.1".into()),
+        forbid: "same_process,same_host".parse().unwrap(),
+        peer_timeout: Duration::from_millis(500),
+        ..Settings::default()
+    }
+}
+
+fn agent(name: &str) -> Agent {
+    Agent::builder(name).settings(settings()).build().unwrap()
+}
+
+fn blocks(base: u64, len: u64, order: impl Iterator<Item = u64>) -> Vec<Block> {
+    order.map(|i| Block { addr: base + i * len, len, device: 0 }).collect()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[test]
+fn scattered_blocks_go_both_ways() {
+    let (a, b) = (agent("a"), agent("b"));
+    let (count, len) = (4096, 4096);
+    let ours = a.register(a.alloc((count * len) as usize).unwrap()).unwrap();
+    let theirs = b.register(b.alloc((count * len) as usize).unwrap()).unwrap();
+    let bytes = pattern((count * len) as usize);
+    ours.copy_in(0, &bytes).unwrap();
+    a.load_remote(&b.metadata()).unwrap();
+    let near = blocks(ours.addr(), len, (0..count).map(|i| i * 1021 % count));
+    let far = blocks(theirs.addr(), len, (0..count).map(|i| i * 2039 % count));
+    let dram = MemoryKind::Dram;
+
+    let write = a
+        .transfer_flat(
+            Op::Write,
+            (dram, &near),
+            "b",
+            (dram, &far),
+            TransferOptions::default().notify("there"),
+        )
+        .unwrap();
+    write.post().unwrap();
+    assert_eq!(write.wait(WAIT).unwrap(), Status::Done);
+    assert_eq!(write.telemetry().path, Some(Path::Tcp));
+    assert_eq!(b.notifications()[0].payload, b"there");
+    let mut there = vec![0; bytes.len()];
+    theirs.copy_out(0, &mut there).unwrap();
+    for i in 0..count as usize {
+        let (from, to) = ((i * 1021 % 4096) * 4096, (i * 2039 % 4096) * 4096);
+        assert_eq!(bytes[from..from + 4096], there[to..to + 4096], "block {i}");
+    }
+
+    ours.fill(0);
+    let read =
+        a.transfer_flat(Op::Read, (dram, &near), "b", (dram, &far), TransferOptions::default()).unwrap();
+    for _ in 0..3 {
+        read.post().unwrap();
+        assert_eq!(read.wait(WAIT).unwrap(), Status::Done);
+    }
+    let mut back = vec![0; bytes.len()];
+    ours.copy_out(0, &mut back).unwrap();
+    assert_eq!(back, bytes);
+}
+
+#[test]
+fn a_closed_peer_is_lost_and_says_which_address_was_tried() {
+    let (a, b) = (agent("a"), agent("b"));
+    a.load_remote(&b.metadata()).unwrap();
+    a.connect("b", WAIT).unwrap();
+    let metadata = b.metadata();
+    drop(b);
+    let events = std::time::Instant::now();
+    while a.check_remote("b", None) {
+        assert!(events.elapsed() < Duration::from_secs(2), "the loss was not noticed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    match a.load_remote(&metadata) {
+        Ok(_) => {
+            let error = a.connect("b", WAIT).unwrap_err();
+            assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+            assert!(error.to_string().contains("tcp:127.0.0.1:"), "{error}");
+        }
+        Err(error) => assert_eq!(error.code(), "metadata.stale"),
+    }
+}
+
+#[test]
+fn a_write_that_is_cancelled_is_quiet_on_both_sides() {
+    let (a, b) = (agent("a"), agent("b"));
+    let len = 64 << 20;
+    let ours = a.register(a.alloc(len).unwrap()).unwrap();
+    let theirs = b.register(b.alloc(len).unwrap()).unwrap();
+    a.load_remote(&b.metadata()).unwrap();
+    let dram = MemoryKind::Dram;
+    let near = blocks(ours.addr(), len as u64, 0..1);
+    let far = blocks(theirs.addr(), len as u64, 0..1);
+    let write =
+        a.transfer_flat(Op::Write, (dram, &near), "b", (dram, &far), TransferOptions::default()).unwrap();
+    let (mut at_return, mut later) = (vec![0; len], vec![0; len]);
+    for round in 0..20_u64 {
+        theirs.fill(0xee);
+        ours.fill(round as u8);
+        write.post().unwrap();
+        std::thread::sleep(Duration::from_micros(round * 500));
+        write.cancel().unwrap();
+        ours.fill(0x77);
+        theirs.copy_out(0, &mut at_return).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        theirs.copy_out(0, &mut later).unwrap();
+        assert!(at_return == later, "something landed after the cancel of round {round}");
+        assert!(!later.contains(&0x77), "memory was read after the cancel of round {round}");
+    }
+}
