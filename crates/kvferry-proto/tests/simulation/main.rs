@@ -8,8 +8,11 @@
 
 mod app;
 mod bug;
+mod calls;
+mod connecting;
 mod control;
 mod copier;
+mod delegation;
 mod ledger;
 mod net;
 mod process;
@@ -100,7 +103,7 @@ fn one_seed() {
 
 #[test]
 fn schedules_are_reproducible() {
-    for seed in 0..20 {
+    for seed in 0..200 {
         assert_eq!(run(seed, Bug::None), run(seed, Bug::None));
     }
 }

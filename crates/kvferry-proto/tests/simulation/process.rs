@@ -1,13 +1,13 @@
 //! One process: an agent with its memory, its links, its transfers and its threads, as a plain model.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use kvferry_proto::{
     Evidence, FrameReader, Identity, NotifyCredit, NotifyReceiver, NotifySender, PeerTable, RegionId,
     Reservation, Revocations, RevokeScope, Role, Session,
 };
 
-use crate::app::Waiting;
+use crate::calls::Waiting;
 use crate::copier::Copier;
 use crate::ledger::AttemptId;
 use crate::net::{COPIERS, INITIATOR, TARGET};
@@ -173,7 +173,7 @@ pub(crate) struct Process {
     pub(crate) generation: u64,
     pub(crate) regions: Vec<Region>,
     pub(crate) table: PeerTable,
-    pub(crate) peers: HashMap<String, Peer>,
+    pub(crate) peers: BTreeMap<String, Peer>,
     /// Room at each peer, by name.
     pub(crate) credits: HashMap<String, NotifyCredit>,
     pub(crate) links: Vec<Link>,
@@ -203,7 +203,7 @@ impl Process {
             stops: Vec::new(),
             generation: 1,
             regions: vec![Region::default(); 2],
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             credits: HashMap::new(),
             links: Vec::new(),
             parked: HashMap::new(),
