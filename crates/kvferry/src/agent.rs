@@ -374,14 +374,21 @@ impl Agent {
     pub fn disconnect_within(&self, peer: &str, timeout: Duration) -> Result<(), DisconnectError> {
         let shared = self.shared();
         let known = shared.peers().remove(peer);
-        if known.is_none() && !shared.links.knows(peer) {
+        if known.is_none() && !shared.links.knows(peer) && !shared.is_parting(peer) {
             return Err(DisconnectError::Unknown(peer.into()));
+        }
+        let mut link = None;
+        if let Some(known) = &known {
+            // Transfers first: they end for the peer's sake, and over the link while it stands.
+            shared.keep_parting(peer, known.transfers());
+            let (fault, error) = parting(known, LostCause::DisconnectedByUs);
+            link = known.leave(fault.clone(), error).map(|link| (link, fault));
         }
         let channels = shared.links.channels(peer);
         let mut revoking = shared.links.revoke(Some(peer), &RevokeScope::all());
-        let quiet = wait_until(timeout, || revoking.is_quiet());
-        if let Some(known) = known {
-            shared.part_with(&known, LostCause::DisconnectedByUs);
+        let quiet = wait_until(timeout, || revoking.is_quiet() & shared.has_parted(peer));
+        if let Some((link, fault)) = link {
+            link.lost(fault);
         }
         for channel in channels {
             shared.mailbox.send(Command::Close { channel, reason: ByeReason::Disconnected });
@@ -500,11 +507,7 @@ impl Shared {
     /// Fails a peer's transfers and closes the link that we opened to it.
     fn part_with(&self, peer: &Arc<Peer>, cause: LostCause) {
         let channel = peer.channel();
-        let error = ConnectError::Lost { peer: peer.name.clone(), cause: cause.clone() };
-        let fault = match cause {
-            LostCause::Restarted => FaultCause::PeerRestarted { peer: peer.name.clone() },
-            cause => FaultCause::PeerLost { peer: peer.name.clone(), cause },
-        };
+        let (fault, error) = parting(peer, cause);
         peer.go(fault, error);
         if let Some(channel) = channel {
             self.mailbox.send(Command::Close { channel, reason: ByeReason::Disconnected });
@@ -515,4 +518,15 @@ impl Shared {
     pub(crate) fn forget_peer(&self, peer: &Arc<Peer>, loss: Loss) {
         self.peers().lost(peer, loss);
     }
+}
+
+/// What transfers and connections to a peer fail with that we part with.
+fn parting(peer: &Peer, cause: LostCause) -> (FaultCause, ConnectError) {
+    let name = || peer.name.clone();
+    let error = ConnectError::Lost { peer: name(), cause: cause.clone() };
+    let fault = match cause {
+        LostCause::Restarted => FaultCause::PeerRestarted { peer: name() },
+        cause => FaultCause::PeerLost { peer: name(), cause },
+    };
+    (fault, error)
 }

@@ -217,16 +217,25 @@ impl Peer {
         }
     }
 
-    /// Marks the peer as gone and fails its transfers. Only the first cause counts.
+    /// Marks the peer as gone, fails its transfers and gives its link up. Only the first cause counts.
     pub(crate) fn go(&self, cause: FaultCause, error: ConnectError) {
+        if let Some(link) = self.leave(cause.clone(), error) {
+            link.lost(cause);
+        }
+    }
+
+    /// Marks the peer as gone and fails its transfers; returns its link, which still carries what ends them.
+    pub(crate) fn leave(&self, cause: FaultCause, error: ConnectError) -> Option<Arc<dyn Link>> {
         crate::lock(&self.gone).get_or_insert_with(|| cause.clone());
         self.is_gone.store(true, SeqCst);
         let link = std::mem::replace(&mut *crate::lock(&self.link), LinkState::Gone(error));
         self.link_changed.notify_all();
-        self.revoke_regions(None, false);
+        // Before the regions are marked: the transfers fail for the peer's sake, not for theirs.
         self.fail_transfers(&cause);
-        if let LinkState::Up { link, .. } = link {
-            link.lost(cause);
+        self.revoke_regions(None, false);
+        match link {
+            LinkState::Up { link, .. } => Some(link),
+            _ => None,
         }
     }
 
@@ -247,7 +256,7 @@ impl Peer {
         crate::lock(&self.transfers).remove(&handle);
     }
 
-    fn transfers(&self) -> Vec<Arc<TransferCore>> {
+    pub(crate) fn transfers(&self) -> Vec<Arc<TransferCore>> {
         crate::lock(&self.transfers).values().filter_map(Weak::upgrade).collect()
     }
 

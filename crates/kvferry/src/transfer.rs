@@ -370,8 +370,7 @@ impl TransferCore {
         self.begin_cancel();
         let mut pause = Duration::from_micros(50);
         loop {
-            self.ops().iter().for_each(|op| op.poll_quiet());
-            if self.word.snapshot().inflight == 0 {
+            if self.is_quiet() {
                 return Ok(());
             }
             let now = Instant::now();
@@ -385,6 +384,12 @@ impl TransferCore {
                 pause = (pause * 2).min(Duration::from_millis(2));
             }
         }
+    }
+
+    /// Whether nothing of the last attempt touches memory any more, looking once more where only looking can tell.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ops().iter().for_each(|op| op.poll_quiet());
+        self.word.snapshot().inflight == 0
     }
 
     fn unquiet(&self, waited: Duration) -> CancelError {

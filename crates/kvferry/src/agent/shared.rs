@@ -1,4 +1,5 @@
 use std::{
+    collections::HashMap,
     fmt, io,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -23,7 +24,7 @@ use crate::{
     registry::Registry,
     settings::Settings,
     stats::Counters,
-    transfer::TransferTable,
+    transfer::{TransferCore, TransferTable},
     transport::{
         Transport,
         same_host::{Board, CopyPool},
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     inbox: Inbox,
     queues: Mutex<Vec<WeakQueue>>,
     abandoned: Mutex<Vec<Withdrawal>>,
+    /// Transfers of peers that we part with, until they are quiet.
+    parting: Mutex<HashMap<String, Vec<Arc<TransferCore>>>>,
     pub(crate) closed: AtomicBool,
     fork: ForkGuard,
 }
@@ -105,6 +108,7 @@ impl Shared {
             inbox: Inbox::default(),
             queues: Mutex::default(),
             abandoned: Mutex::default(),
+            parting: Mutex::default(),
             closed: AtomicBool::new(false),
             fork: parts.fork,
         }
@@ -145,6 +149,28 @@ impl Shared {
             peers.push(self.identity.name.clone());
         }
         Err(DeregisterError::Busy { peers, waited: timeout })
+    }
+
+    /// Remembers the transfers of a peer that we part with.
+    pub(super) fn keep_parting(&self, peer: &str, transfers: Vec<Arc<TransferCore>>) {
+        crate::lock(&self.parting).entry(peer.into()).or_default().extend(transfers);
+    }
+
+    /// Whether some of them may still touch memory, as far as is known.
+    pub(super) fn is_parting(&self, peer: &str) -> bool {
+        crate::lock(&self.parting).contains_key(peer)
+    }
+
+    /// Looks whether all of them are quiet, and forgets them then.
+    pub(super) fn has_parted(&self, peer: &str) -> bool {
+        let mut parting = crate::lock(&self.parting);
+        let Some(transfers) = parting.get_mut(peer) else { return true };
+        transfers.retain(|t| !t.is_quiet());
+        let done = transfers.is_empty();
+        if done {
+            parting.remove(peer);
+        }
+        done
     }
 
     /// Gives regions up without waiting: the control thread sees to the rest.

@@ -10,7 +10,7 @@ use super::{
     channel::{Attempt, Channel, Read, Wire},
 };
 use crate::{
-    error::{ConnectError, NotifyError},
+    error::{ConnectError, FaultCause, LostCause, NotifyError},
     peer::LinkState,
     queue::Event,
     transport::{Acknowledge, AttachContext, Attached, Message, Outbox},
@@ -299,6 +299,8 @@ impl Control {
             for report in link.report(&self.shared.registry.snapshot().1, &peer.regions()) {
                 tracing::debug!(target: "kvferry::path", peer = %peer.name, "{report}");
             }
+            // Whom it replaced is dead from now on: it is this incarnation that answers.
+            self.shared.peers().table.reached(&identity);
             peer.set_link(LinkState::Up { link, channel: id });
         }
         if self.up.insert(identity.clone()) {
@@ -311,6 +313,11 @@ impl Control {
     fn revoked(&mut self, id: u64, epoch: u64, scope: &RevokeScope) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if let Some(peer) = channel.peer.clone() {
+            if scope.all {
+                // It parts with us; its goodbye is on the way. That, not the regions, is what transfers fail with.
+                let cause = LostCause::Disconnected;
+                peer.fail_transfers(&FaultCause::PeerLost { peer: peer.name.clone(), cause });
+            }
             let identity = Identity { name: peer.name.clone(), incarnation: peer.incarnation };
             let shared = self.shared.clone();
             let mut peers = shared.peers();

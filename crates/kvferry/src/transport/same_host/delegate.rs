@@ -14,12 +14,12 @@ use kvferry_proto::{Chunk, ChunkLimits, PlanCursor, RegionId, RevokeScope};
 
 use super::{
     link::SameHostLink,
-    message::{BATCH, WINDOW, Wire, WireSegment},
+    message::{BATCH, WINDOW, Wire, WireFault, WireSegment},
     route::Way,
     routes::{Routes, writes},
 };
 use crate::{
-    error::FaultCause,
+    error::{FaultCause, FaultSide},
     path::Route,
     region::LocalRegion,
     transport::{Backlog, Clock, Link, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
@@ -120,6 +120,7 @@ impl DelegatedOp {
                 target_key: target.key.0,
                 target_offset: s.remote_addr - target.desc.addr,
                 len: s.len,
+                block: s.first_index,
             }
         };
         chunk.segments().iter().map(wire).collect()
@@ -131,6 +132,7 @@ impl DelegatedOp {
             return;
         }
         self.link.leave();
+        self.link.delegations.over(self.id);
         let Some(sink) = self.sink.upgrade() else { return };
         if done {
             sink.done(self.attempt(), self.clock.report());
@@ -190,6 +192,17 @@ impl fmt::Debug for DelegatedOp {
             .field("id", &self.id)
             .field("route", &self.route)
             .finish_non_exhaustive()
+    }
+}
+
+fn fault_cause(fault: WireFault) -> FaultCause {
+    let side = |initiators| if initiators { FaultSide::Local } else { FaultSide::Remote };
+    match fault {
+        WireFault::Gone { initiators } => FaultCause::Revoked { side: side(initiators) },
+        WireFault::Unmapped { initiators, block, addr } => {
+            FaultCause::Unmapped { side: side(initiators), block, addr }
+        }
+        WireFault::Other(detail) => FaultCause::Executor { detail },
     }
 }
 
@@ -279,39 +292,40 @@ impl Delegations {
         Ok(())
     }
 
-    pub(super) fn done(&self, op: u64, attempt: u32, _copy_ns: u64) {
-        if let Some(op) = self.ended(op, attempt) {
+    pub(super) fn done(&self, op: u64, attempt: u32) {
+        if let Some(op) = self.current(op, attempt) {
             op.settle(true);
         }
     }
 
-    pub(super) fn failed(&self, op: u64, attempt: u32, detail: String) {
-        let Some(op) = self.ended(op, attempt) else { return };
+    pub(super) fn failed(&self, op: u64, attempt: u32, fault: WireFault) {
+        let Some(op) = self.current(op, attempt) else { return };
         if op.open.load(SeqCst)
             && let Some(sink) = op.sink.upgrade()
         {
-            sink.failed(attempt, FaultCause::Executor { detail });
+            sink.failed(attempt, fault_cause(fault));
         }
         op.settle(false);
     }
 
     pub(super) fn stopped(&self, op: u64, attempt: u32) {
-        if let Some(op) = self.ended(op, attempt) {
+        if let Some(op) = self.current(op, attempt) {
             op.settle(false);
         }
     }
 
-    fn ended(&self, op: u64, attempt: u32) -> Option<Arc<DelegatedOp>> {
-        let ended = self.current(op, attempt)?;
+    /// An operation runs no more: the next may.
+    fn over(&self, op: u64) {
         let next = {
             let mut state = crate::lock(&self.state);
-            state.running.remove(&op);
+            if state.running.remove(&op).is_none() {
+                return;
+            }
             state.waiting.pop_front()
         };
         if let Some(next) = next {
             self.start(next);
         }
-        Some(ended)
     }
 
     /// The link is gone: what waits is quiet, what runs is as soon as the peer's copiers have left our memory.

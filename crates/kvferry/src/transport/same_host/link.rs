@@ -348,12 +348,12 @@ impl Link for SameHostLink {
                 Ok(())
             }
             Wire::Copied { op, attempt, segments } => self.delegations.copied(op, attempt, segments),
-            Wire::Done { op, attempt, copy_ns } => {
-                self.delegations.done(op, attempt, copy_ns);
+            Wire::Done { op, attempt } => {
+                self.delegations.done(op, attempt);
                 Ok(())
             }
-            Wire::Failed { op, attempt, detail } => {
-                self.delegations.failed(op, attempt, detail);
+            Wire::Failed { op, attempt, fault } => {
+                self.delegations.failed(op, attempt, fault);
                 Ok(())
             }
             Wire::Stopped { op, attempt } => {
@@ -367,6 +367,10 @@ impl Link for SameHostLink {
     }
 
     fn revoke(&self, scope: RevokeScope) -> u64 {
+        if scope.all {
+            // What we copy for the peer touches our memory as well.
+            self.served.stop_all();
+        }
         // Bump, note and tell under one lock, so that the peer hears of the epochs in their order.
         let mut revocations = crate::lock(&self.revocations);
         for piece in scope.split() {
@@ -382,6 +386,9 @@ impl Link for SameHostLink {
     }
 
     fn is_quiet(&self, epoch: u64) -> bool {
+        if !self.served.is_quiet() {
+            return false;
+        }
         let mut revocations = crate::lock(&self.revocations);
         let words = self.page.busy(self.side.other());
         let words: [u64; COPIERS] = std::array::from_fn(|i| words[i].load(SeqCst));

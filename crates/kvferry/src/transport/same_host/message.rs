@@ -23,13 +23,24 @@ pub(super) enum Wire {
     /// Target to initiator: so many segments of the operation have been copied; room for as many more.
     Copied { op: u64, attempt: u32, segments: u32 },
     /// Target to initiator: all segments of the operation have been copied and are visible.
-    Done { op: u64, attempt: u32, copy_ns: u64 },
+    Done { op: u64, attempt: u32 },
     /// Target to initiator: the operation stopped at a fault and is quiet.
-    Failed { op: u64, attempt: u32, detail: String },
+    Failed { op: u64, attempt: u32, fault: WireFault },
     /// Initiator to target: stop the operation.
     Stop { op: u64, attempt: u32 },
     /// Target to initiator: the operation was stopped and is quiet.
     Stopped { op: u64, attempt: u32 },
+}
+
+/// Why the target could not go on with an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum WireFault {
+    /// A region was deregistered: the initiator's, or the target's.
+    Gone { initiators: bool },
+    /// Memory is not mapped.
+    Unmapped { initiators: bool, block: u64, addr: u64 },
+    /// Anything else, in words.
+    Other(String),
 }
 
 /// What one side says of itself.
@@ -68,6 +79,8 @@ pub(super) struct WireSegment {
     pub(super) target_key: u64,
     pub(super) target_offset: u64,
     pub(super) len: u64,
+    /// Position in the transfer of the first block, to say which one a fault hit.
+    pub(super) block: u64,
 }
 
 /// Version of this encoding.

@@ -9,7 +9,6 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    time::Instant,
 };
 
 use kvferry_proto::{RegionId, RevokeScope};
@@ -18,7 +17,7 @@ use kvferry_sys::{ChunkGate, Direction, GateState, RegionSlice, RemoteSlice, Sha
 use super::{
     copy::{ChunkCopy, Far, side_of},
     link::{Entry, SameHostLink},
-    message::{Wire, WireSegment},
+    message::{Wire, WireFault, WireSegment},
     pool::{Buffers, Copier, Step, Work},
 };
 use crate::{error::FaultSide, region::LocalRegion};
@@ -61,8 +60,11 @@ struct Resolved {
     near: RegionSlice,
     own: Arc<LocalRegion>,
     far: Far,
+    /// Address of the far end in the initiator's address space.
+    initiator: u64,
     revoked: Arc<AtomicBool>,
     len: u64,
+    block: u64,
 }
 
 impl Served {
@@ -119,11 +121,17 @@ impl Served {
         }
         let served = match state.ops.get(&op) {
             Some(served) if served.attempt == attempt => served.clone(),
-            Some(_) => return Err(format!("operation {op} was posted again while it ran")),
             None if state.ops.len() >= MAX_OPS => return Err("too many operations at once".into()),
-            None => {
+            older => {
+                // An older attempt that the initiator has found quiet: it may not have come round to saying so itself.
+                let older = older.cloned();
                 let served = ServedOp::new(link, op, attempt, write);
                 state.ops.insert(op, served.clone());
+                if let Some(older) = older {
+                    drop(state);
+                    older.stop(None);
+                    state = crate::lock(&self.state);
+                }
                 served
             }
         };
@@ -134,10 +142,9 @@ impl Served {
         for segment in &segments {
             match state.resolve(link, segment) {
                 Ok(segment) => resolved.push(segment),
-                Err(detail) => {
+                Err(fault) => {
                     drop(state);
-                    served.fail(detail);
-                    served.settle(served.gate.stop());
+                    served.stop(Some(fault));
                     return Ok(());
                 }
             }
@@ -146,8 +153,7 @@ impl Served {
         crate::lock(&served.queue).extend(resolved);
         served.last.store(last, SeqCst);
         if link.pool().enqueue(served.handle(), &served.queued).is_err() {
-            served.fail("the copy queue is full".into());
-            served.settle(served.gate.stop());
+            served.stop(Some(WireFault::Other("the copy queue is full".into())));
         }
         Ok(())
     }
@@ -155,7 +161,7 @@ impl Served {
     pub(super) fn stop(&self, link: &SameHostLink, op: u64, attempt: u32) {
         let found = crate::lock(&self.state).ops.get(&op).filter(|o| o.attempt == attempt).cloned();
         match found {
-            Some(served) => served.settle(served.gate.stop()),
+            Some(served) => served.stop(None),
             // It has ended: the answer is on its way, and the initiator ignores this one if it is.
             None => link.outbox.send(Wire::Stopped { op, attempt }.encode(), Vec::new()),
         }
@@ -181,39 +187,59 @@ impl Served {
             state.regions.clear();
             state.ops.values().cloned().collect()
         };
-        ops.iter().for_each(|op| op.settle(op.gate.stop()));
+        ops.iter().for_each(|op| op.stop(None));
     }
 
-    fn forget(&self, op: u64) {
-        crate::lock(&self.state).ops.remove(&op);
+    /// Whether nothing is being copied for the peer that was to stop.
+    pub(super) fn is_quiet(&self) -> bool {
+        let state = crate::lock(&self.state);
+        !state.stopped || state.ops.is_empty()
+    }
+
+    fn forget(&self, op: u64, attempt: u32) {
+        let mut state = crate::lock(&self.state);
+        if state.ops.get(&op).is_some_and(|o| o.attempt == attempt) {
+            state.ops.remove(&op);
+        }
     }
 }
 
 impl State {
-    fn resolve(&self, link: &SameHostLink, s: &WireSegment) -> Result<Resolved, String> {
-        let declared = self.regions.get(&s.initiator).ok_or("the initiator's region is gone")?;
+    fn resolve(&self, link: &SameHostLink, s: &WireSegment) -> Result<Resolved, WireFault> {
+        let other = |detail: &str| WireFault::Other(detail.into());
+        let declared = self.regions.get(&s.initiator).ok_or(WireFault::Gone { initiators: true })?;
         let inside = s.initiator_offset.checked_add(s.len).is_some_and(|end| end <= declared.len);
         if !inside {
-            return Err("a segment leaves the initiator's region".into());
+            return Err(other("a segment leaves the initiator's region"));
         }
         let addr = declared.addr + s.initiator_offset;
         let far = match &declared.memory {
             Some((memory, offset)) => Far::Mapped(
-                memory.slice(offset + s.initiator_offset, s.len).ok_or("a segment leaves its memory file")?,
+                memory
+                    .slice(offset + s.initiator_offset, s.len)
+                    .ok_or_else(|| other("a segment leaves its memory file"))?,
             ),
             None => Far::Process {
-                pid: link.pid().ok_or("the initiator's process is not visible here")?,
+                pid: link.pid().ok_or_else(|| other("the initiator's process is not visible here"))?,
                 slice: RemoteSlice { addr, len: s.len },
             },
         };
         let own = link.registry().get(RegionId(s.target)).filter(|r| r.key().0 == s.target_key);
-        let own = own.ok_or("the target's region is gone, or the key is wrong")?;
+        let own = own.ok_or(WireFault::Gone { initiators: false })?;
         let near = s
             .target_offset
             .checked_add(own.desc().addr)
             .and_then(|addr| own.slice(addr, s.len))
-            .ok_or("a segment leaves the target's region")?;
-        Ok(Resolved { near, own, far, revoked: declared.revoked.clone(), len: s.len })
+            .ok_or_else(|| other("a segment leaves the target's region"))?;
+        Ok(Resolved {
+            near,
+            own,
+            far,
+            initiator: addr,
+            revoked: declared.revoked.clone(),
+            len: s.len,
+            block: s.block,
+        })
     }
 }
 
@@ -229,9 +255,8 @@ pub(super) struct ServedOp {
     gate: ChunkGate,
     queued: AtomicBool,
     ended: AtomicBool,
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<WireFault>>,
     validated: AtomicU64,
-    begun: Instant,
 }
 
 impl ServedOp {
@@ -249,7 +274,6 @@ impl ServedOp {
             ended: AtomicBool::new(false),
             failure: Mutex::default(),
             validated: AtomicU64::new(0),
-            begun: Instant::now(),
         });
         let weak: Weak<dyn Work> = Arc::downgrade(&(op.clone() as Arc<dyn Work>));
         let _ = op.handle.set(link.pool().adopt(weak));
@@ -260,9 +284,12 @@ impl ServedOp {
         self.handle.get().copied().unwrap_or_default()
     }
 
-    fn fail(&self, detail: String) {
-        self.gate.stop();
-        crate::lock(&self.failure).get_or_insert(detail);
+    /// Goes no further, for this reason if there is one.
+    fn stop(&self, fault: Option<WireFault>) {
+        if let Some(fault) = fault {
+            crate::lock(&self.failure).get_or_insert(fault);
+        }
+        self.settle(self.gate.stop());
     }
 
     fn settle(&self, state: GateState) {
@@ -270,15 +297,11 @@ impl ServedOp {
             return;
         }
         let Some(link) = self.link.upgrade() else { return };
-        link.served().forget(self.id);
+        link.served().forget(self.id, self.attempt);
         let (op, attempt) = (self.id, self.attempt);
         let answer = match (state, crate::lock(&self.failure).take()) {
-            (GateState::Finished, _) => Wire::Done {
-                op,
-                attempt,
-                copy_ns: u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            },
-            (_, Some(detail)) => Wire::Failed { op, attempt, detail },
+            (GateState::Finished, _) => Wire::Done { op, attempt },
+            (_, Some(fault)) => Wire::Failed { op, attempt, fault },
             (_, None) => Wire::Stopped { op, attempt },
         };
         link.outbox.send(answer.encode(), Vec::new());
@@ -293,7 +316,7 @@ impl ServedOp {
                 return link.stall(self.handle(), self.clone());
             }
             Entry::Revoked | Entry::Lost(_) => {
-                self.fail("the link is gone".into());
+                self.stop(Some(WireFault::Other("the link is gone".into())));
                 return Step::Leave;
             }
         };
@@ -328,21 +351,25 @@ impl ServedOp {
 
     fn copy(&self, copier: &mut Copier<'_>, segments: &[Resolved]) {
         // Both flags are set before the epoch moves under which we hold the busy words.
-        if segments.iter().any(|s| s.own.is_gone() || s.revoked.load(SeqCst)) {
-            return self.fail("a region of the transfer was deregistered".into());
+        for s in segments {
+            let (ours, theirs) = (s.own.is_gone(), s.revoked.load(SeqCst));
+            if ours || theirs {
+                return self.stop(Some(WireFault::Gone { initiators: theirs }));
+            }
         }
         let Buffers { vectors, tags, .. } = &mut *copier.buffers;
         let mut copy = ChunkCopy::new(vectors, tags, self.direction);
         let pushed = segments.iter().enumerate().try_for_each(|(i, s)| copy.push(i, s.near, s.far));
-        if let Err(failed) = pushed.and_then(|()| copy.flush()) {
-            let detail = match failed.error {
-                kvferry_sys::CmaError::Fault { side, .. } => {
-                    format!("{} memory is not mapped", side_of(side, FaultSide::Remote))
-                }
-                error => error.to_string(),
-            };
-            self.fail(detail);
-        }
+        let Err(failed) = pushed.and_then(|()| copy.flush()) else { return };
+        let fault = match (failed.error, segments.get(failed.segment)) {
+            (kvferry_sys::CmaError::Fault { side, offset, .. }, Some(s)) => {
+                let initiators = side_of(side, FaultSide::Remote) == FaultSide::Local;
+                let start = if initiators { s.initiator } else { s.near.addr() };
+                WireFault::Unmapped { initiators, block: s.block, addr: start.saturating_add(offset) }
+            }
+            (error, _) => WireFault::Other(error.to_string()),
+        };
+        self.stop(Some(fault));
     }
 }
 

@@ -37,7 +37,7 @@ impl TcpAttach {
     pub(super) fn new(transport: TcpTransport, context: AttachContext) -> Result<Self, ConnectError> {
         let Some(key) = context.key.clone() else {
             let reason = "the control channel has no key".into();
-            return Err(ConnectError::Refused { peer: context.peer.clone(), reason });
+            return Err(ConnectError::Refused { peer: context.peer, reason });
         };
         let address = context.control.as_ref().and_then(|fd| kvferry_sys::remote_address(fd).ok());
         Ok(Self { context, transport, key, address, link: None })

@@ -283,7 +283,8 @@ impl Link for TcpLink {
     }
 
     fn report(&self, _: &[Arc<LocalRegion>], _: &[RemoteRegion]) -> Vec<PathReport> {
-        let refusal = self.settings.refusal("same_host", "map").or(self.settings.refusal("same_host", "cma"));
+        let refusal =
+            self.settings.refusal("same_host", "map").or_else(|| self.settings.refusal("same_host", "cma"));
         let reason = refusal.unwrap_or_else(|| "the peer is not on this host, or cannot be met there".into());
         vec![PathReport {
             local: "any memory",
