@@ -5,6 +5,7 @@ pub mod child;
 pub mod conformance;
 mod faulty;
 pub mod harness;
+pub mod hook;
 mod late;
 mod memory;
 mod pair;
@@ -16,7 +17,7 @@ mod throttled;
 
 pub use faulty::{Fault, Faulty};
 pub use late::{LateEvidence, LateOptions, LateTransport};
-pub use memory::{MemoryClass, Pool, PrivateMemory};
+pub use memory::{MemoryClass, MprotectFlags, Pool, PrivateMemory};
 pub use pair::{PATIENCE, Pair, Side, agent, agent_with, eventually, expect_done, run, unique_name};
 pub use pattern::{Difference, Pattern};
 pub use recording::Recording;

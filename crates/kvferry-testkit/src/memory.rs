@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvferry::{Agent, Block, MemoryKind, RegionDesc, RegionOwner, SharedBuf};
 use kvferry_sys::{RegionSlice, Touch};
+pub use rustix::mm::MprotectFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::pattern::{Difference, Pattern};
@@ -56,6 +57,46 @@ impl PrivateMemory {
         let mapped = unsafe { rustix::mm::mmap_anonymous(hint, len as usize, prot, flags) };
         let addr = mapped.expect("memory for a test").expose_provenance() as u64;
         Self { addr, len }
+    }
+
+    /// Where it begins.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it holds no byte; never the case.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Unmaps `len` bytes at `offset`, whole pages: what is left of it is no good memory any more.
+    ///
+    /// # Panics
+    /// They are not pages of it.
+    pub fn unmap(&mut self, offset: u64, len: u64) {
+        let start = self.page(offset, len);
+        // SAFETY: the pages are ours (`&mut self`), and nothing is mapped in their place before `self` is gone.
+        unsafe { rustix::mm::munmap(start, len as usize) }.expect("an unmapped page");
+    }
+
+    /// Changes how `len` bytes at `offset`, whole pages, may be touched.
+    ///
+    /// # Panics
+    /// They are not pages of it.
+    pub fn protect(&mut self, offset: u64, len: u64, flags: MprotectFlags) {
+        let start = self.page(offset, len);
+        // SAFETY: the pages are ours (`&mut self`); whoever touches them from now on is at fault.
+        unsafe { rustix::mm::mprotect(start, len as usize, flags) }.expect("a protected page");
+    }
+
+    fn page(&self, offset: u64, len: u64) -> *mut std::ffi::c_void {
+        assert!(offset.is_multiple_of(4096) && len.is_multiple_of(4096) && offset + len <= self.len);
+        ptr::with_exposed_provenance_mut((self.addr + offset) as usize)
     }
 
     fn slice(&self) -> RegionSlice {
