@@ -1,2 +1,65 @@
-//! placeholder
-fn main() {}
+//! The `kvferry` command: arguments in, text out. What it shows comes from the library.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod codes;
+mod demo;
+mod output;
+mod probe;
+mod settings;
+
+/// Exit code of a call that asks for something that there is not.
+const NONSENSE: u8 = 2;
+
+/// Moves the KV cache of language models between processes.
+///
+/// Settings come from the environment: `kvferry settings` lists them.
+#[derive(Parser)]
+#[command(name = "kvferry", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Move a real model's KV cache from a prefill to a decode process
+    ///
+    /// Runs kvferry-demo, which is found beside this program or on PATH. Everything after `demo` is
+    /// handed on to it: try `kvferry demo --help`.
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// Arguments of kvferry-demo
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Show each setting, its value and where that comes from
+    Settings,
+    /// List the error codes, or explain one
+    Codes {
+        /// A code such as register.unmapped, or a family of codes such as register
+        code: Option<String>,
+    },
+    /// Move bytes between two processes of this host and show how fast, or what forbids it
+    Probe(probe::Args),
+    /// One of the two processes of a probe
+    #[command(hide = true)]
+    ProbeSide(probe::SideArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Demo { args } => demo::exec(&args),
+        Command::Settings => settings::show(),
+        Command::Codes { code } => codes::show(code.as_deref()),
+        Command::Probe(args) => probe::run(&args),
+        Command::ProbeSide(args) => probe::side(&args),
+    };
+    outcome.unwrap_or_else(|error| {
+        output::complain(&format!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
