@@ -31,7 +31,7 @@ pub(crate) fn all() -> Vec<Group> {
         group("clippy", "lints of all crates, warnings denied", clippy),
         group("docs", "cargo doc of all crates, warnings denied", docs),
         group("tests", "unit, integration and process tests", tests),
-        group("doctests", "examples in the API's documentation", doctests),
+        group("doctests", "examples in the API's documentation and README", doctests),
         group("loom", "the shared words under every interleaving", loom),
         group("demo-tests", "the demo's own tests, in release", demo_tests),
         group("demo", "the demo with the real model, end to end", end_to_end::run),
@@ -77,9 +77,21 @@ fn demo_tests(workspace: &Workspace) -> Result<Outcome> {
 
 fn doctests(workspace: &Workspace) -> Result<Outcome> {
     let mut cargo = workspace.cargo();
-    cargo.args(["test", "--doc", "--workspace", "--exclude", "kvferry-demo", "--locked"]);
-    cargo.arg("--no-fail-fast");
-    libtests(&mut cargo)
+    cargo.args(["test", "--doc", "--workspace", "--exclude", "kvferry-demo", "--locked", "--no-fail-fast"]);
+    let mut outcome = libtests(&mut cargo)?;
+
+    // Built as part of the workspace, for the features that the tests were built with.
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--workspace", "--exclude", "kvferry-demo", "--locked", "--example", "two_agents"]);
+    let built = check(&mut cargo, "cargo build --example two_agents")?;
+    if built.failed.is_empty() {
+        let mut example = Command::new(workspace.target.join("debug/examples/two_agents"));
+        workspace.clean(&mut example);
+        outcome.merge(check(&mut example, "the example two_agents")?);
+    } else {
+        outcome.merge(built);
+    }
+    Ok(outcome)
 }
 
 fn loom(workspace: &Workspace) -> Result<Outcome> {
