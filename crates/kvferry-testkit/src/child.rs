@@ -79,6 +79,6 @@ fn broken(text: impl std::fmt::Display) -> Failure {
     failure("harness", text)
 }
 
-fn answer(value: impl serde::Serialize) -> Outcome {
-    serde_json::to_value(value).map_err(broken)
+fn answer<T: serde::Serialize>(result: Result<T, Failure>) -> Outcome {
+    serde_json::to_value(result?).map_err(broken)
 }

@@ -24,6 +24,7 @@ mod chance;
 mod clock;
 mod launch;
 mod protocol;
+mod report;
 mod worker;
 
 pub use calls::{Registered, link};
@@ -35,4 +36,5 @@ pub use protocol::{
     Mismatch, PATTERN_STEP, POISON, Place, Received, RegionState, Request, Scan, StampedEvent, State,
     TransferSpec, Trap, TrapAct, pattern,
 };
+pub use report::{Times, rounds, skip};
 pub use worker::{PATIENCE, Ticket, Worker};

@@ -37,7 +37,7 @@ enum Backing {
 impl Area {
     /// `bytes` of memory, whole words, all of it present.
     pub(super) fn new(agent: &Agent, memory: Memory, bytes: u64) -> Result<Self, String> {
-        if bytes == 0 || bytes % WORD != 0 {
+        if bytes == 0 || !bytes.is_multiple_of(WORD) {
             return Err(format!("{bytes} bytes are no whole words"));
         }
         let (addr, backing) = match memory {
@@ -113,16 +113,16 @@ impl Area {
 
     pub(super) fn fill(&self, seed: u64) {
         self.in_halves(|from, to| {
-            let mut word = pattern(seed, from);
-            for i in from..to {
-                self.word(i).store(word, Relaxed);
-                word = word.wrapping_add(PATTERN_STEP);
+            let mut value = pattern(seed, from);
+            for word in self.words(from, to) {
+                word.store(value, Relaxed);
+                value = value.wrapping_add(PATTERN_STEP);
             }
         });
     }
 
     pub(super) fn poison(&self) {
-        self.in_halves(|from, to| (from..to).for_each(|i| self.word(i).store(POISON, Relaxed)));
+        self.in_halves(|from, to| self.words(from, to).iter().for_each(|word| word.store(POISON, Relaxed)));
     }
 
     pub(super) fn mark(&self, offset: u64, step: u64) {
@@ -137,18 +137,22 @@ impl Area {
         self.every(offset, step).filter(|&i| self.word(i).load(Relaxed) == MARK).count() as u64
     }
 
-    pub(super) fn scan(&self, seed: u64) -> Scan {
+    /// Counts and digests; then, if asked to, poisons.
+    pub(super) fn scan(&self, seed: u64, renew: bool) -> Scan {
         let halves = self.in_halves(|from, to| {
             let mut scan = Scan { words: to - from, ..Scan::default() };
             let mut expected = pattern(seed, from);
-            for i in from..to {
-                let word = self.word(i).load(Relaxed);
+            for (word, i) in self.words(from, to).iter().zip(from..) {
+                let value = word.load(Relaxed);
                 // Odd factors: a change of one word always changes the sum.
-                scan.digest = scan.digest.wrapping_add(word.wrapping_mul(2 * i + 1));
-                scan.poison += u64::from(word == POISON);
-                scan.pattern += u64::from(word == expected);
-                scan.marks += u64::from(word == MARK);
+                scan.digest = scan.digest.wrapping_add(value.wrapping_mul(2 * i + 1));
+                scan.poison += u64::from(value == POISON);
+                scan.pattern += u64::from(value == expected);
+                scan.marks += u64::from(value == MARK);
                 expected = expected.wrapping_add(PATTERN_STEP);
+                if renew {
+                    word.store(POISON, Relaxed);
+                }
             }
             scan
         });
@@ -180,11 +184,19 @@ impl Area {
         (offset / WORD..self.len / WORD).step_by((step / WORD).max(1) as usize)
     }
 
-    /// The word at an index, which peers may write at any time.
+    /// The word at an index.
     fn word(&self, index: u64) -> &AtomicU64 {
-        assert!(index < self.len / WORD, "word {index} of {} bytes", self.len);
-        // SAFETY: inside the area, which is mapped while `self` lives, and aligned since areas begin at pages.
-        unsafe { AtomicU64::from_ptr((self.addr + index * WORD) as *mut u64) }
+        &self.words(index, index + 1)[0]
+    }
+
+    /// Words by index, which peers may write at any time.
+    fn words(&self, from: u64, to: u64) -> &[AtomicU64] {
+        assert!(from <= to && to <= self.len / WORD, "words {from} to {to} of {} bytes", self.len);
+        // SAFETY: inside the area, which is mapped while `self` lives and aligned, since areas begin at pages; atomics may
+        // change underneath.
+        unsafe {
+            std::slice::from_raw_parts((self.addr + from * WORD) as *const AtomicU64, (to - from) as usize)
+        }
     }
 
     /// Does two halves at once.

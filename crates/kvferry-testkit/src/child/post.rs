@@ -13,14 +13,14 @@ use crate::harness::{Counters, Failure, Measured, Received, Request, State, Tran
 impl World {
     pub(super) fn serve_peers(&self, request: Request) -> Outcome {
         match request {
-            Request::Transfer(spec) => answer(self.create(&spec)?),
+            Request::Transfer(spec) => answer(self.create(&spec)),
             Request::Post { transfer } => {
-                answer(self.transfer(transfer)?.post().map_err(|e| failure(e.code(), &e))?)
+                answer(self.transfer(transfer)?.post().map_err(|e| failure(e.code(), &e)))
             }
-            Request::Status { transfer } => answer(state(self.transfer(transfer)?.status())),
+            Request::Status { transfer } => answer(Ok(state(self.transfer(transfer)?.status()))),
             Request::Wait { transfer, timeout_ms } => {
                 let ended = self.transfer(transfer)?.wait(Duration::from_millis(timeout_ms));
-                answer(state(ended.map_err(|e| failure(e.code(), e))?))
+                answer(Ok(state(ended.map_err(|e| failure(e.code(), e))?)))
             }
             Request::Cancel { transfer, timeout_ms } => {
                 let transfer = self.transfer(transfer)?;
@@ -28,7 +28,7 @@ impl World {
                     Some(ms) => transfer.cancel_within(Duration::from_millis(ms)),
                     None => transfer.cancel(),
                 };
-                answer(quiet.map_err(|e| failure(e.code(), &e))?)
+                answer(quiet.map_err(|e| failure(e.code(), &e)))
             }
             Request::Release { transfer: number, timeout_ms } => {
                 let transfer = self.take_transfer(number)?;
@@ -36,13 +36,13 @@ impl World {
                     Some(ms) => transfer.release_within(Duration::from_millis(ms)),
                     None => transfer.release(),
                 };
-                let Err(error) = released else { return answer(()) };
+                let Err(error) = released else { return answer(Ok(())) };
                 let told = failure(error.code(), &error);
                 self.put_transfer(number, error.transfer);
                 Err(told)
             }
-            Request::Discard { transfer } => answer(drop(self.take_transfer(transfer)?)),
-            Request::Telemetry { transfer } => answer(measured(&*self.transfer(transfer)?)),
+            Request::Discard { transfer } => answer(self.take_transfer(transfer).map(drop)),
+            Request::Telemetry { transfer } => answer(Ok(measured(&*self.transfer(transfer)?))),
             request => self.serve_names(request),
         }
     }
@@ -51,47 +51,45 @@ impl World {
         let agent = self.agent()?;
         let ms = Duration::from_millis;
         match request {
-            Request::Metadata => answer(to_hex(&agent.metadata())),
+            Request::Metadata => answer(Ok(to_hex(&agent.metadata()))),
             Request::Load { metadata } => {
-                answer(agent.load_remote(&from_hex(&metadata)?).map_err(|e| failure(e.code(), &e))?)
+                answer(agent.load_remote(&from_hex(&metadata)?).map_err(|e| failure(e.code(), &e)))
             }
-            Request::Remove { peer } => {
-                answer(agent.remove_remote(&peer).map_err(|e| failure(e.code(), &e))?)
-            }
+            Request::Remove { peer } => answer(agent.remove_remote(&peer).map_err(|e| failure(e.code(), &e))),
             Request::Connect { peer, timeout_ms } => {
-                answer(agent.connect(&peer, ms(timeout_ms)).map_err(|e| failure(e.code(), &e))?)
+                answer(agent.connect(&peer, ms(timeout_ms)).map_err(|e| failure(e.code(), &e)))
             }
             Request::Disconnect { peer, timeout_ms } => {
                 let parted = match timeout_ms {
                     Some(timeout) => agent.disconnect_within(&peer, ms(timeout)),
                     None => agent.disconnect(&peer),
                 };
-                answer(parted.map_err(|e| failure(e.code(), &e))?)
+                answer(parted.map_err(|e| failure(e.code(), &e)))
             }
-            Request::Check { peer } => answer(agent.check_remote(&peer, None)),
+            Request::Check { peer } => answer(Ok(agent.check_remote(&peer, None))),
             Request::Path { peer } => {
                 let reports = agent.path(&peer).map_err(|e| failure(e.code(), &e))?;
-                answer(reports.iter().map(ToString::to_string).collect::<Vec<_>>())
+                answer(Ok(reports.iter().map(ToString::to_string).collect::<Vec<_>>()))
             }
             Request::Notify { peer, payload } => {
-                answer(agent.notify(&peer, payload.as_bytes()).map_err(|e| failure(e.code(), &e))?)
+                answer(agent.notify(&peer, payload.as_bytes()).map_err(|e| failure(e.code(), &e)))
             }
-            Request::Notifications => answer(self.received(&agent)),
+            Request::Notifications => answer(Ok(self.received(&agent))),
             Request::AwaitNotifications { count, timeout_ms } => {
                 let deadline = Instant::now() + ms(timeout_ms);
                 loop {
                     lock(&self.received).extend(agent.notifications());
                     if lock(&self.received).len() >= count || Instant::now() >= deadline {
-                        return answer(self.received(&agent));
+                        return answer(Ok(self.received(&agent)));
                     }
                     std::thread::sleep(ms(1));
                 }
             }
             Request::AwaitEvent { kind, peer, timeout_ms } => {
                 let event = self.events()?.take(&kind, &peer, ms(timeout_ms));
-                answer(event.ok_or_else(|| broken(format!("no event {kind} of {peer} in {timeout_ms} ms")))?)
+                answer(event.ok_or_else(|| broken(format!("no event {kind} of {peer} in {timeout_ms} ms"))))
             }
-            Request::Stats => answer(counters(&agent.stats())),
+            Request::Stats => answer(Ok(counters(&agent.stats()))),
             other => Err(broken(format!("nobody serves {other:?}"))),
         }
     }

@@ -17,12 +17,12 @@ impl World {
     /// Carries out a request.
     pub(super) fn serve(&self, request: Request) -> Outcome {
         match request {
-            Request::Confine(confinement) => answer(confine::confine(&confinement).map_err(broken)?),
+            Request::Confine(confinement) => answer(confine::confine(&confinement).map_err(broken)),
             Request::Build { name } => {
                 let agent = Agent::builder(name).build().map_err(|e| failure(e.code(), &e))?;
-                answer(self.take_in(agent)?)
+                answer(self.take_in(agent))
             }
-            Request::Close => answer(self.close().as_nanos() as u64),
+            Request::Close => answer(Ok(self.close().as_nanos() as u64)),
             Request::Exit(_) => Err(broken("the main thread ends the process")),
             Request::Alloc { .. }
             | Request::Free { .. }
@@ -34,55 +34,68 @@ impl World {
             | Request::Unmark { .. }
             | Request::Marks { .. }
             | Request::Scan { .. }
+            | Request::Renew { .. }
             | Request::Compare { .. }
             | Request::Withhold { .. }
             | Request::Resolve => self.serve_memory(request),
             Request::Register { .. } | Request::Deregister { .. } | Request::Regions => {
                 self.serve_regions(request)
             }
-            Request::Arm(trap) => answer(trap::arm(trap)),
-            Request::Trapped => answer(trap::trapped()),
-            Request::Spring => answer(trap::spring()),
-            Request::Yama { on } => answer(kvferry::testing::inject_yama(on)),
-            Request::ForkSleeper => answer(fork::sleeper().map_err(broken)?),
-            Request::ForkProbe => answer(fork::probe(self)?),
-            Request::Holdings => answer(holdings::count()),
+            Request::Arm(trap) => {
+                trap::arm(trap);
+                answer(Ok(()))
+            }
+            Request::Trapped => answer(Ok(trap::trapped())),
+            Request::Spring => {
+                trap::spring();
+                answer(Ok(()))
+            }
+            Request::Yama { on } => {
+                kvferry::testing::inject_yama(on);
+                answer(Ok(()))
+            }
+            Request::ForkSleeper => answer(fork::sleeper().map_err(broken)),
+            Request::ForkProbe => answer(fork::probe(self)),
+            Request::Holdings => answer(Ok(holdings::count())),
             request => self.serve_peers(request),
         }
     }
 
     fn serve_memory(&self, request: Request) -> Outcome {
         match request {
-            Request::Alloc { memory, bytes } => answer(self.alloc(memory, bytes)?),
-            Request::Free { buffer } => answer(self.free_area(buffer)?),
-            Request::Truncate { buffer, bytes } => {
-                answer(self.area(buffer)?.truncate(bytes).map_err(broken)?)
-            }
+            Request::Alloc { memory, bytes } => answer(self.alloc(memory, bytes)),
+            Request::Free { buffer } => answer(self.free_area(buffer)),
+            Request::Truncate { buffer, bytes } => answer(self.area(buffer)?.truncate(bytes).map_err(broken)),
             Request::Unmap { buffer, offset } => {
-                answer(self.change_area(buffer, |area| area.unmap_from(offset))?)
+                answer(self.change_area(buffer, |area| area.unmap_from(offset)))
             }
-            Request::Fill { buffer, seed } => answer(self.area(buffer)?.fill(seed)),
-            Request::Poison { buffer } => answer(self.area(buffer)?.poison()),
-            Request::Mark { buffer, offset, step } => answer(self.area(buffer)?.mark(offset, step)),
+            Request::Fill { buffer, seed } => answer(self.area(buffer).map(|area| area.fill(seed))),
+            Request::Poison { buffer } => answer(self.area(buffer).map(|area| area.poison())),
+            Request::Mark { buffer, offset, step } => {
+                answer(self.area(buffer).map(|area| area.mark(offset, step)))
+            }
             Request::Unmark { buffer, offset, step, seed } => {
-                answer(self.area(buffer)?.unmark(offset, step, seed))
+                answer(self.area(buffer).map(|area| area.unmark(offset, step, seed)))
             }
-            Request::Marks { buffer, offset, step } => answer(self.area(buffer)?.marks(offset, step)),
-            Request::Scan { buffer, seed } => answer(self.area(buffer)?.scan(seed)),
+            Request::Marks { buffer, offset, step } => {
+                answer(self.area(buffer).map(|area| area.marks(offset, step)))
+            }
+            Request::Scan { buffer, seed } => answer(self.area(buffer).map(|area| area.scan(seed, false))),
+            Request::Renew { buffer, seed } => answer(self.area(buffer).map(|area| area.scan(seed, true))),
             Request::Compare { buffer, seed, block, pairs } => {
-                answer(self.area(buffer)?.compare(seed, block, &pairs))
+                answer(self.area(buffer).map(|area| area.compare(seed, block, &pairs)))
             }
             Request::Withhold { buffer, offset } => {
                 let area = self.area(buffer)?;
-                if offset % PAGE != 0 || offset + PAGE > area.len() {
+                if !offset.is_multiple_of(PAGE) || offset + PAGE > area.len() {
                     return Err(broken("no whole page of the buffer"));
                 }
                 *lock(&self.withheld) = Some(Withheld::new(area.addr() + offset).map_err(broken)?);
-                answer(())
+                answer(Ok(()))
             }
             Request::Resolve => {
                 let withheld = lock(&self.withheld).take().ok_or_else(|| broken("no page is withheld"))?;
-                answer(withheld.resolve().map_err(broken)?)
+                answer(withheld.resolve().map_err(broken))
             }
             other => Err(broken(format!("not about memory: {other:?}"))),
         }
@@ -96,7 +109,7 @@ impl World {
                 // SAFETY: areas stay mapped until the harness frees them, which it does after they were deregistered; they
                 // are read and written as atomics only.
                 let ids = unsafe { agent.register_raw(&[desc]) }.map_err(|e| failure(e.code(), &e))?;
-                answer(ids.first().map(|id| id.0))
+                answer(Ok(ids.first().map(|id| id.0)))
             }
             Request::Deregister { regions, timeout_ms } => {
                 let ids: Vec<RegionId> = regions.into_iter().map(RegionId).collect();
@@ -104,7 +117,7 @@ impl World {
                     Some(ms) => agent.deregister_within(&ids, Duration::from_millis(ms)),
                     None => agent.deregister(&ids),
                 };
-                answer(gone.map_err(|e| failure(e.code(), &e))?)
+                answer(gone.map_err(|e| failure(e.code(), &e)))
             }
             _ => {
                 let regions = agent.regions();
@@ -113,7 +126,7 @@ impl World {
                     shared: r.shared,
                     quarantined: r.quarantined,
                 };
-                answer(regions.iter().map(state).collect::<Vec<_>>())
+                answer(Ok(regions.iter().map(state).collect::<Vec<_>>()))
             }
         }
     }

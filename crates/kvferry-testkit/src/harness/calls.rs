@@ -88,6 +88,12 @@ impl Worker {
         self.expect(&Request::Scan { buffer: buffer.index, seed })
     }
 
+    /// Counts and digests, then poisons.
+    #[track_caller]
+    pub fn renew(&self, buffer: Buffer, seed: u64) -> Scan {
+        self.expect(&Request::Renew { buffer: buffer.index, seed })
+    }
+
     /// Makes sure that block `b` holds what block `a` of the pattern does, for each pair `(a, b)`.
     #[track_caller]
     pub fn expect_blocks(&self, buffer: Buffer, seed: u64, block: u64, pairs: &[(u32, u32)]) {
