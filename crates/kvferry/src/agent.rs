@@ -342,7 +342,7 @@ impl Agent {
             LinkState::Up { link, .. } => Ok(link),
             LinkState::Failed(error) | LinkState::Gone(error) => Err(error),
             LinkState::Idle | LinkState::Connecting => {
-                Err(ConnectError::Timeout { peer: peer.name.clone(), after: timeout })
+                Err(ConnectError::Timeout { peer: peer.name.clone(), after: timeout, tried: Vec::new() })
             }
         }
     }

@@ -199,7 +199,7 @@ impl Control {
                 attempt.why_not.extend(why_not);
             }
             ConnectError::Unreachable { tried, .. } => attempt.tried.extend(tried),
-            ConnectError::Timeout { .. } => attempt.tried.push(format!("{}: {error}", attempt.shown)),
+            ConnectError::Timeout { .. } => attempt.timed_out = true,
             error => return self.connect_failed(peer, attempt, Some(error)),
         }
         self.connect(peer, attempt);
@@ -207,9 +207,14 @@ impl Control {
 
     /// What a try to connect that led nowhere means.
     fn connect_failed(&mut self, peer: &Arc<Peer>, attempt: Attempt, error: Option<ConnectError>) {
-        let Attempt { again, tried, mut why_not, .. } = attempt;
+        let Attempt { again, tried, mut why_not, timed_out, .. } = attempt;
         let error = error.unwrap_or_else(|| {
             let name = peer.name.clone();
+            if why_not.is_empty() && timed_out {
+                // Somebody was there: that says more than who was not.
+                let after = self.shared.settings.connect_timeout;
+                return ConnectError::Timeout { peer: name, after, tried };
+            }
             if why_not.is_empty() {
                 return ConnectError::Unreachable { peer: name, tried };
             }

@@ -222,7 +222,9 @@ fn connect_error(
             ours: kvferry_proto::PROTOCOL_VERSION.into(),
             theirs: (*newest).into(),
         },
-        Over::HandshakeTimeout => ConnectError::Timeout { peer: name, after: settings.connect_timeout },
+        Over::HandshakeTimeout => {
+            ConnectError::Timeout { peer: name, after: settings.connect_timeout, tried: Vec::new() }
+        }
         Over::Channel(loss) => ConnectError::Unreachable {
             peer: name,
             tried: vec![match broken_by {

@@ -53,12 +53,14 @@ pub enum ConnectError {
         theirs: u32,
     },
     /// The peer did not finish the handshake in time.
-    #[error("peer {peer:?} did not finish the handshake within {after:?} (connect.timeout)")]
+    #[error("peer {peer:?} did not finish the handshake within {after:?}{} (connect.timeout)", also(tried))]
     Timeout {
         /// The peer.
         peer: String,
         /// The bound.
         after: Duration,
+        /// What became of its other endpoints.
+        tried: Vec<String>,
     },
     /// The settings require a path that this peer cannot be reached by.
     #[error(
@@ -131,6 +133,10 @@ impl ConnectError {
     pub fn remedy(&self) -> &'static str {
         codes::remedy(self.code())
     }
+}
+
+fn also(tried: &[String]) -> String {
+    if tried.is_empty() { String::new() } else { format!("; also tried: {}", tried.join("; ")) }
 }
 
 pub(super) fn list(why_not: &[WhyNot]) -> String {
