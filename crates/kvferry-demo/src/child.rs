@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::Sender;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ const LAST_WORDS: usize = 20;
 pub(crate) struct Worker {
     role: Role,
     child: Child,
-    stdin: Option<ChildStdin>,
+    orders: Option<Sender<Vec<u8>>>,
     words: Arc<Mutex<VecDeque<String>>>,
-    readers: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// What came from a worker.
@@ -48,34 +48,33 @@ pub(crate) enum Said {
 impl Worker {
     /// Starts this program again in the part of `role`; its reports go to `heard`.
     pub(crate) fn start(role: Role, heard: Sender<Heard>) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut child = Command::new(program)
+        // Not by its name: that file may be another one by now.
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("kvferry-demo")
             .args(["worker", &role.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start the {role} process"))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let words = Arc::new(Mutex::new(VecDeque::new()));
-        let mut worker = Self { role, child, stdin, words: Arc::clone(&words), readers: Vec::new() };
-        let (stdout, stderr) = stdout.zip(stderr).context("a worker without pipes")?;
-        for (what, reader) in [
-            ("reports", Box::new(move || hear(role, stdout, &heard)) as Box<dyn FnOnce() + Send>),
-            ("words", Box::new(move || keep(role, stderr, &words))),
-        ] {
-            let thread = std::thread::Builder::new().name(format!("{role} {what}"));
-            worker.readers.push(thread.spawn(reader)?);
-        }
+        let (orders, lines) = channel();
+        let mut worker =
+            Self { role, child, orders: Some(orders), words: Arc::clone(&words), threads: Vec::new() };
+        let ((stdin, stdout), stderr) = pipes.context("a worker without pipes")?;
+        worker.spawn("orders", move || pass_on(stdin, &lines))?;
+        worker.spawn("reports", move || hear(role, stdout, &heard))?;
+        worker.spawn("words", move || keep(role, stderr, &words))?;
         Ok(worker)
     }
 
-    /// Gives an order.
+    /// Gives an order; does not wait for the worker to take it.
     pub(crate) fn order(&mut self, order: &Order) -> Result<()> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
-        let told = self.stdin.as_mut().context("no pipe")?.write_all(&line);
-        told.map_err(|_| self.obituary("does not take orders any more"))
+        let sent = self.orders.as_ref().is_some_and(|orders| orders.send(line).is_ok());
+        if sent { Ok(()) } else { Err(self.obituary("does not take orders any more")) }
     }
 
     /// Kills the worker as `kill -9` does.
@@ -129,6 +128,12 @@ impl Worker {
         }
     }
 
+    fn spawn(&mut self, what: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(format!("{} {what}", self.role));
+        self.threads.push(thread.spawn(body)?);
+        Ok(())
+    }
+
     fn last_words(&self) -> String {
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         match words.back() {
@@ -143,9 +148,18 @@ impl Drop for Worker {
         // Both fail only for a process that is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.stdin = None;
-        for reader in self.readers.drain(..) {
-            let _ = reader.join();
+        self.orders = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes orders to a worker that may be slow to take them, or dead: its silence will tell.
+fn pass_on(mut stdin: impl Write, lines: &Receiver<Vec<u8>>) {
+    for line in lines {
+        if stdin.write_all(&line).is_err() {
+            return;
         }
     }
 }

@@ -46,8 +46,8 @@ fn a_process_that_hangs_is_named() {
 
 #[test]
 fn a_process_that_cannot_work_is_named_with_its_last_words() {
-    // No way between two processes of this host is left.
-    let run = finish(demo(&["--tiny"]).env("KVFERRY_FORBID", "same_host"));
+    // No way between two processes is left.
+    let run = finish(demo(&["--tiny"]).env("KVFERRY_FORBID", "same_host,tcp"));
     assert_eq!(run.code, Some(1), "{run:#?}");
     assert!(run.stderr.contains("process ended with exit code 1; its last words: error: "), "{run:#?}");
     assert!(!run.stderr.contains("panicked"), "{run:#?}");
