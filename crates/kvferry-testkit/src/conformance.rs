@@ -5,10 +5,11 @@
 use std::time::{Duration, Instant};
 
 use kvferry::{
-    Agent, Block, CancelError, DeregisterError, Op, RegionOwner, Registration, Route, Settings, Status, Transfer,
-    TransferOptions,
+    Agent, Block, CancelError, DeregisterError, Op, RegionOwner, Registration, Route, Settings, Status,
+    Transfer, TransferOptions,
 };
 
+use crate::hook::{Point, Slow};
 use crate::memory::{MemoryClass, Pool};
 use crate::pair::{PATIENCE, Pair, Side};
 use crate::pattern::Pattern;
@@ -24,8 +25,8 @@ pub use copying::{
     round_trip, to_itself,
 };
 pub use parting::{
-    deregister_by_the_initiator, deregister_by_the_target, disconnect_by_the_initiator, disconnect_by_the_target,
-    other_regions_live_on,
+    deregister_by_the_initiator, deregister_by_the_target, disconnect_by_the_initiator,
+    disconnect_by_the_target, other_regions_live_on,
 };
 pub use stopping::{cancel_after, cancel_before, cancel_during, cancel_then_repost, drop_while_running};
 pub use telling::{
@@ -184,7 +185,11 @@ impl Scattered {
         for (from, to) in self.ways() {
             destination.load(to, &mut bytes);
             let (new, old) = (pattern.matching(from, &bytes), Pattern::POISON.matching(to, &bytes));
-            assert_eq!(new + old, self.block, "a block is neither as it was nor as it should be nor a mixture");
+            assert_eq!(
+                new + old,
+                self.block,
+                "a block is neither as it was nor as it should be nor a mixture"
+            );
             arrived += new;
         }
         arrived
@@ -250,10 +255,41 @@ fn done_or(transfer: &Transfer, code: &str) -> bool {
     }
 }
 
-/// Lets a moment pass that is random, up to about what a bulk transfer takes.
-fn some_moment(rng: &mut Rng) {
-    let until = Instant::now() + Duration::from_micros(rng.below(4000));
-    while Instant::now() < until {
-        std::hint::spin_loop();
+/// How often each interruption is tried.
+const ROUNDS: u64 = 4;
+
+/// The moment of an interruption: at once or a little later, in a copy that is slowed down or at full speed.
+///
+/// Slowed down are only the engine's own copy threads; other transports know how to take their time.
+struct Moment {
+    slow: Option<Slow>,
+    after: Duration,
+}
+
+impl Moment {
+    fn new(rng: &mut Rng, round: u64) -> Self {
+        let chunks = BULK >> 21;
+        match round {
+            0 => Self { slow: Some(Slow::at(Point::BeforeCopy, CHUNK)), after: Duration::ZERO },
+            1 => {
+                let after = Duration::from_micros(rng.below(CHUNK.as_micros() as u64 * chunks / 2));
+                Self { slow: Some(Slow::at(Point::BeforeCopy, CHUNK)), after }
+            }
+            _ => Self { slow: None, after: Duration::from_micros(rng.below(3000)) },
+        }
+    }
+
+    fn wait(&self) {
+        if self.slow.is_some() {
+            std::thread::sleep(self.after);
+            return;
+        }
+        let until = Instant::now() + self.after;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
     }
 }
+
+/// How long a chunk of a slow copy takes at least.
+const CHUNK: Duration = Duration::from_millis(1);

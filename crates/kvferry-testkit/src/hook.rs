@@ -25,6 +25,13 @@ pub struct Pause {
     _alone: RwLockWriteGuard<'static, ()>,
 }
 
+/// Everything that comes to a point sleeps there for a while: a copy takes long enough to be interrupted, however fast or
+/// busy the machine is. Dropping it ends that.
+#[derive(Debug)]
+pub struct Slow {
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,
@@ -38,6 +45,25 @@ struct State {
     /// How many of them may go on.
     allowed: usize,
     open: bool,
+}
+
+impl Slow {
+    /// From now on everything that comes to `point` sleeps there for `time`.
+    pub fn at(point: Point, time: Duration) -> Self {
+        let alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
+        kvferry::testing::set_hook(Some(Box::new(move |at| {
+            if at == point {
+                std::thread::sleep(time);
+            }
+        })));
+        Self { _alone: alone }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        kvferry::testing::set_hook(None);
+    }
 }
 
 impl Pause {

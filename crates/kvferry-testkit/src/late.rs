@@ -198,7 +198,9 @@ impl Attach for LateAttach {
                 self.context.outbox.send(link::encode(link::WELCOME, number), Vec::new());
                 Ok(self.ready(wire))
             }
-            (Some((link::WELCOME, number)), Some((ours, wire))) if number == *ours => Ok(self.ready(wire.clone())),
+            (Some((link::WELCOME, number)), Some((ours, wire))) if number == *ours => {
+                Ok(self.ready(wire.clone()))
+            }
             _ => Err(refused("an unexpected message")),
         }
     }

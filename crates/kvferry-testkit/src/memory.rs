@@ -177,7 +177,9 @@ impl Pool {
                 kvferry_sys::copy(to, from).expect("two ranges of one length");
                 kvferry_sys::copy_fence();
             }
-            Self::Shared(memory) => memory.copy_in(offset as usize, bytes).expect("a place inside the memory"),
+            Self::Shared(memory) => {
+                memory.copy_in(offset as usize, bytes).expect("a place inside the memory")
+            }
         }
     }
 
@@ -195,7 +197,9 @@ impl Pool {
                 kvferry_sys::copy(to, from).expect("two ranges of one length");
                 kvferry_sys::copy_fence();
             }
-            Self::Shared(memory) => memory.copy_out(offset as usize, bytes).expect("a place inside the memory"),
+            Self::Shared(memory) => {
+                memory.copy_out(offset as usize, bytes).expect("a place inside the memory")
+            }
         }
     }
 

@@ -79,7 +79,14 @@ impl Side {
     }
 
     /// As [`Side::transfer`], for one block of `len` bytes at the same offset on both sides.
-    pub fn one_block(&self, op: Op, other: &Self, offset: u64, len: u64, options: TransferOptions) -> Transfer {
+    pub fn one_block(
+        &self,
+        op: Op,
+        other: &Self,
+        offset: u64,
+        len: u64,
+        options: TransferOptions,
+    ) -> Transfer {
         let (local, remote) = ([self.pool.block(offset, len)], [other.pool.block(offset, len)]);
         self.transfer(op, &local, other, &remote, options).expect("a transfer")
     }

@@ -91,7 +91,10 @@ fn split(offset: u64, len: usize) -> (usize, usize, u64) {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, expected, found, of } = self;
-        write!(f, "the byte at offset {offset:#x} is {found:#04x}, expected {expected:#04x} ({of} bytes compared)")
+        write!(
+            f,
+            "the byte at offset {offset:#x} is {found:#04x}, expected {expected:#04x} ({of} bytes compared)"
+        )
     }
 }
 

@@ -48,7 +48,8 @@ impl Recording {
             let mut complain = |what: &str| bad.push(format!("call {at}, {call:?}: {what}"));
             match call {
                 Call::Submit { request, attempt } => {
-                    let older = attempts.range((request, 0)..(request, attempt)).any(|(_, older)| older.open > 0);
+                    let older =
+                        attempts.range((request, 0)..(request, attempt)).any(|(_, older)| older.open > 0);
                     if older {
                         complain("an earlier attempt has not ended");
                     }

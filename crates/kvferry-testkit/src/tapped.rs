@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kvferry::transport::{
-    Acknowledge, AdmitError, Attach, AttachContext, Attached, Backlog, Link, LinkOp, Liveness, Message, OpReport, OpRequest,
-    OpSink, Outbox, Residue, Transport,
+    Acknowledge, AdmitError, Attach, AttachContext, Attached, Backlog, Link, LinkOp, Liveness, Message,
+    OpReport, OpRequest, OpSink, Outbox, Residue, Transport,
 };
 use kvferry::{ConnectError, FaultCause, LocalRegion, Op, Path, PathReport, Route};
 use kvferry_proto::{Reach, RemoteRegion, RevokeScope};
@@ -242,7 +242,12 @@ impl<T: Tap> Link for TappedLink<T> {
         let inner = self.inner.admit(OpRequest { sink: weak, ..request })?;
         self.tap.called(Call::Admit { request: number, op, blocks, bytes, ops: inner.len() });
         let wrap = |inner| -> Arc<dyn LinkOp> {
-            Arc::new_cyclic(|me| TappedOp { me: me.clone(), sink: sink.clone(), inner, held: Mutex::new(Held::Nothing) })
+            Arc::new_cyclic(|me| TappedOp {
+                me: me.clone(),
+                sink: sink.clone(),
+                inner,
+                held: Mutex::new(Held::Nothing),
+            })
         };
         Ok(inner.into_iter().map(wrap).collect())
     }
@@ -299,7 +304,9 @@ enum Held {
     /// This attempt is held back.
     Attempt(u32),
     /// An attempt is on its way to the transport below, which may not know of it yet.
-    Passing { cancel: bool },
+    Passing {
+        cancel: bool,
+    },
 }
 
 impl<T: Tap> TappedOp<T> {

@@ -22,7 +22,10 @@ impl Throttled {
     /// Delays each submission and each report by these times. The order of reports stays.
     pub fn new(submit_after: Duration, report_after: Duration) -> Arc<Self> {
         let (sender, receiver) = mpsc::channel();
-        std::thread::Builder::new().name("throttle".into()).spawn(move || keep_time(&receiver)).expect("a thread");
+        std::thread::Builder::new()
+            .name("throttle".into())
+            .spawn(move || keep_time(&receiver))
+            .expect("a thread");
         Arc::new(Self { submit_after, report_after, timer: Mutex::new(sender) })
     }
 
@@ -65,7 +68,8 @@ fn keep_time(receiver: &mpsc::Receiver<(Instant, Deed)>) {
     let mut waiting: Vec<(Instant, Deed)> = Vec::new();
     loop {
         let next = waiting.iter().map(|(due, _)| *due).min();
-        let left = next.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
+        let left =
+            next.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
         match receiver.recv_timeout(left) {
             Ok(deed) => waiting.push(deed),
             Err(RecvTimeoutError::Timeout) => {}

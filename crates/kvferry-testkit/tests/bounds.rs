@@ -67,13 +67,22 @@ fn a_block_outside_is_named_with_the_nearest_region() {
 #[test]
 fn a_block_of_a_grid_is_named_with_its_row() {
     let [side, ..] = three_regions("left");
-    let row = |offset: u64, count| GridRow { addr: side.pool.addr() + offset, len: 4 * KIB, device: 0, stride: 8 * KIB, count };
+    let row = |offset: u64, count| GridRow {
+        addr: side.pool.addr() + offset,
+        len: 4 * KIB,
+        device: 0,
+        stride: 8 * KIB,
+        count,
+    };
     let agent = &side.agent;
     // The second row's last block begins where the region ends.
     let rows = [row(0, 10), row((1 << 20) - 24 * KIB, 4)];
     let text = refused(agent.prepare_local(DRAM, &rows[..]), "prepare.bounds");
     let addr = side.pool.addr() + (1 << 20);
-    assert_eq!(text, format!("local index 13 (row 1) → {addr:#x}, 4 KiB is 4 KiB past region 1 (prepare.bounds)"));
+    assert_eq!(
+        text,
+        format!("local index 13 (row 1) → {addr:#x}, 4 KiB is 4 KiB past region 1 (prepare.bounds)")
+    );
     let list = agent.prepare_local(DRAM, &[row(0, 10), row(4 * KIB, 3)][..]).expect("rows that fit");
     assert_eq!((list.len(), list.bytes()), (13, 52 * KIB));
 }
@@ -83,7 +92,8 @@ fn what_is_no_block_is_refused() {
     let [side, ..] = three_regions("left");
     let agent = &side.agent;
     let block = side.pool.block(0, 100);
-    let text = refused(agent.prepare_local(DRAM, &[block, Block { len: 0, ..block }][..]), "prepare.zero_length");
+    let text =
+        refused(agent.prepare_local(DRAM, &[block, Block { len: 0, ..block }][..]), "prepare.zero_length");
     assert!(text.contains("index 1 → "), "{text}");
     let wrap = Block { addr: u64::MAX - 5, len: 100, device: 0 };
     let text = refused(agent.prepare_local(DRAM, &[wrap][..]), "prepare.bounds");
@@ -156,14 +166,19 @@ fn both_sides_have_the_same_count_and_lengths() {
     let mut shorter = far.clone();
     shorter[3].len = 60 * KIB;
     let text = no_transfer(make(&near, &shorter), "transfer.length_mismatch");
-    assert!(text.starts_with("position 3: local block has 64 KiB (65536 bytes), remote block has 60 KiB"), "{text}");
+    assert!(
+        text.starts_with("position 3: local block has 64 KiB (65536 bytes), remote block has 60 KiB"),
+        "{text}"
+    );
     run(&make(&[], &[]).expect("nothing to move"));
 }
 
 #[test]
 fn indices_are_inside_the_list() {
     let pair = Pair::new(MemoryClass::Private, 1 << 20);
-    let row = |side: &Side| [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 4 * KIB, count: 256 }];
+    let row = |side: &Side| {
+        [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 4 * KIB, count: 256 }]
+    };
     let agent = &pair.left.agent;
     let near = agent.prepare_local(DRAM, &row(&pair.left)[..]).expect("a list");
     let far = agent.prepare_remote(pair.right.name(), DRAM, &row(&pair.right)[..]).expect("a list");
@@ -171,7 +186,10 @@ fn indices_are_inside_the_list() {
         agent.transfer(Op::Write, &near, local, &far, remote, TransferOptions::default())
     };
     let text = no_transfer(make(&[1, 2, 256], &[1, 2, 3]), "transfer.index");
-    assert_eq!(text, "local index 256 at position 2 is out of range: the list has 256 blocks (transfer.index)");
+    assert_eq!(
+        text,
+        "local index 256 at position 2 is out of range: the list has 256 blocks (transfer.index)"
+    );
     let text = no_transfer(make(&[1, 2, 3], &[u32::MAX, 2, 3]), "transfer.index");
     assert!(text.contains("remote index 4294967295 at position 0"), "{text}");
     no_transfer(make(&[1, 2], &[1]), "transfer.count_mismatch");
@@ -190,7 +208,10 @@ fn what_is_written_does_not_overlap() {
     };
     let (apart, over) = ([0, 8192, 16384], [40960, 0, 44000]);
     let text = no_transfer(make(Op::Write, apart, over), "transfer.overlap");
-    assert_eq!(text, "remote blocks at positions 0 and 2 overlap, and both would be written (transfer.overlap)");
+    assert_eq!(
+        text,
+        "remote blocks at positions 0 and 2 overlap, and both would be written (transfer.overlap)"
+    );
     let text = no_transfer(make(Op::Read, over, apart), "transfer.overlap");
     assert!(text.starts_with("local blocks at positions 0 and 2 overlap"), "{text}");
     // One source may go to several places.
@@ -203,17 +224,21 @@ fn what_is_written_does_not_overlap() {
     run(&make(Op::Write, apart, [0, 4096, 8192]).expect("neighbours"));
 
     // A grid whose stride is below its block length overlaps itself; as a source it may.
-    let rows = |side: &Side| [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 100, count: 3 }];
+    let rows =
+        |side: &Side| [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 100, count: 3 }];
     let agent = &pair.left.agent;
     let near = agent.prepare_local(DRAM, &rows(&pair.left)[..]).expect("a list");
     let far = agent.prepare_remote(pair.right.name(), DRAM, &rows(&pair.right)[..]).expect("a list");
     let grid = agent.transfer(Op::Write, &near, Indices::All, &far, Indices::All, TransferOptions::default());
     no_transfer(grid, "transfer.overlap");
     // One index twice is an overlap as well.
-    let rows = |side: &Side| [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 4 * KIB, count: 8 }];
+    let rows = |side: &Side| {
+        [GridRow { addr: side.pool.addr(), len: 4 * KIB, device: 0, stride: 4 * KIB, count: 8 }]
+    };
     let near = agent.prepare_local(DRAM, &rows(&pair.left)[..]).expect("a list");
     let far = agent.prepare_remote(pair.right.name(), DRAM, &rows(&pair.right)[..]).expect("a list");
-    let twice = agent.transfer(Op::Write, &near, &[0_u32, 1, 2], &far, &[5_u32, 6, 5], TransferOptions::default());
+    let twice =
+        agent.transfer(Op::Write, &near, &[0_u32, 1, 2], &far, &[5_u32, 6, 5], TransferOptions::default());
     let text = no_transfer(twice, "transfer.overlap");
     assert!(text.contains("positions 0 and 2"), "{text}");
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use kvferry::{Agent, Executor, Mechanism, Path, Route, Settings};
 use kvferry_testkit::conformance::Fixture;
 use kvferry_testkit::{
-    LateEvidence, LateOptions, LateTransport, MemoryClass, Recording, Tap, Throttled, conformance, tapped, unique_name,
+    LateEvidence, LateOptions, LateTransport, MemoryClass, Recording, Tap, Throttled, conformance, tapped,
+    unique_name,
 };
 
 use MemoryClass::{Private, Shared};

@@ -1,6 +1,8 @@
 //! Prepared lists belong to an agent, a side and a life of their regions.
 
-use kvferry::{Block, Code, GridRow, Indices, MemoryKind, Op, PreparedList, Status, TransferError, TransferOptions};
+use kvferry::{
+    Block, Code, GridRow, Indices, MemoryKind, Op, PreparedList, Status, TransferError, TransferOptions,
+};
 use kvferry_testkit::{MemoryClass, PATIENCE, Pair, Pattern, Rng, Side, agent, eventually, run};
 
 const DRAM: MemoryKind = MemoryKind::Dram;
@@ -27,7 +29,11 @@ fn refused(made: Result<kvferry::Transfer, TransferError>, code: &str) -> String
     error.to_string()
 }
 
-fn make(side: &Side, local: &PreparedList, remote: &PreparedList) -> Result<kvferry::Transfer, TransferError> {
+fn make(
+    side: &Side,
+    local: &PreparedList,
+    remote: &PreparedList,
+) -> Result<kvferry::Transfer, TransferError> {
     side.agent.transfer(Op::Write, local, Indices::All, remote, Indices::All, TransferOptions::default())
 }
 
@@ -57,7 +63,14 @@ fn each_list_serves_its_side_and_its_agent() {
     assert!(text.contains("remote list was prepared by another agent"), "{text}");
     run(&make(left, &ours, &theirs).expect("the right way round"));
     let clone = pair.left.agent.clone();
-    let again = clone.transfer(Op::Read, &ours.clone(), Indices::All, &theirs.clone(), Indices::All, TransferOptions::default());
+    let again = clone.transfer(
+        Op::Read,
+        &ours.clone(),
+        Indices::All,
+        &theirs.clone(),
+        Indices::All,
+        TransferOptions::default(),
+    );
     run(&again.expect("a clone is the same agent"));
 }
 
@@ -74,7 +87,10 @@ fn lists_are_shared_by_threads_and_outlive_nothing_they_need() {
                 let mut indices: Vec<u32> = (part * 64..(part + 1) * 64).collect();
                 Rng::new(part.into()).shuffle(&mut indices);
                 let options = TransferOptions::default();
-                run(&left.agent.transfer(Op::Write, ours, &indices, theirs, &indices, options).expect("a transfer"));
+                run(&left
+                    .agent
+                    .transfer(Op::Write, ours, &indices, theirs, &indices, options)
+                    .expect("a transfer"));
             });
         }
     });
@@ -94,7 +110,14 @@ fn a_local_deregistration_makes_lists_and_transfers_stale() {
     let second = Side::new(left.agent.clone(), MemoryClass::Private, LEN);
     let id = left.pool.ids()[0];
     left.pool.deregister().expect("nobody uses it");
-    let made = second.agent.transfer(Op::Write, &ours, Indices::All, &theirs, Indices::All, TransferOptions::default());
+    let made = second.agent.transfer(
+        Op::Write,
+        &ours,
+        Indices::All,
+        &theirs,
+        Indices::All,
+        TransferOptions::default(),
+    );
     let text = refused(made, "transfer.stale_list");
     assert_eq!(text, format!("the local list is stale: region {id} was deregistered (transfer.stale_list)"));
     revoked(&transfer);
@@ -159,7 +182,8 @@ fn lists_span_regions_of_both_classes() {
     let blocks = LEN / BLOCK;
     let mut rng = Rng::new(60);
     let mut order: Vec<u64> = (0..3 * blocks).collect();
-    let place = |sides: &[Side; 3], n: u64| sides[(n / blocks) as usize].pool.block(n % blocks * BLOCK, BLOCK);
+    let place =
+        |sides: &[Side; 3], n: u64| sides[(n / blocks) as usize].pool.block(n % blocks * BLOCK, BLOCK);
     let near: Vec<Block> = order.iter().map(|n| place(&ours, *n)).collect();
     rng.shuffle(&mut order);
     let far: Vec<Block> = order.iter().map(|n| place(&theirs, *n)).collect();
@@ -168,7 +192,13 @@ fn lists_span_regions_of_both_classes() {
             side.pool.fill(Pattern::new(n));
         }
         to.iter().for_each(|side| side.pool.fill(Pattern::POISON));
-        let transfer = left.transfer_flat(op, (DRAM, &near[..]), right.name(), (DRAM, &far[..]), TransferOptions::default());
+        let transfer = left.transfer_flat(
+            op,
+            (DRAM, &near[..]),
+            right.name(),
+            (DRAM, &far[..]),
+            TransferOptions::default(),
+        );
         let transfer = transfer.expect("a transfer");
         run(&transfer);
         assert_eq!(transfer.telemetry().bytes, 3 * LEN);

@@ -9,7 +9,8 @@ use kvferry::{
 use kvferry_proto::{Blob, Endpoint, MAX_BLOB, Reach, RemoteRegion};
 use kvferry_testkit::hook::{Pause, Point, unpaused};
 use kvferry_testkit::{
-    MemoryClass, Pair, Pattern, Pool, PrivateMemory, Rng, Side, agent, agent_with, eventually, run, unique_name,
+    MemoryClass, Pair, Pattern, Pool, PrivateMemory, Rng, Side, agent, agent_with, eventually, run,
+    unique_name,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -251,7 +252,8 @@ fn a_region_deregistered_before_its_metadata_is_loaded_stays_out() {
         left.load_remote(&metadata).expect("metadata from before");
         eventually("the region stays out", || !covers(left, right.name(), &gone));
         let block = [gone.block(0, 4096)];
-        let error = left.prepare_remote(right.name(), MemoryKind::Dram, &block[..]).expect_err("no such region");
+        let error =
+            left.prepare_remote(right.name(), MemoryKind::Dram, &block[..]).expect_err("no such region");
         assert_eq!(error.code(), "prepare.bounds", "{error}");
     }
     gone.verify(Pattern::POISON);
@@ -288,9 +290,10 @@ fn another_life_within_reach_replaces_the_old_one_and_ends_its_transfers() {
     assert_eq!(fault.code(), "peer.restarted");
     assert!(fault.to_string().contains("peer restarted"), "{fault}");
     let incarnation = new.agent.incarnation();
-    await_event(&events, |event| {
-        matches!(event, Event::PeerRestarted { peer, incarnation: new } if (peer, new) == (&name, &incarnation))
-    });
+    await_event(
+        &events,
+        |event| matches!(event, Event::PeerRestarted { peer, incarnation: new } if (peer, new) == (&name, &incarnation)),
+    );
     pause.open();
     assert_eq!(left.stats().peers_restarted, 1);
     let error = transfer.post().expect_err("the peer of this transfer is no more");
@@ -365,7 +368,9 @@ fn a_removed_peer_can_be_loaded_again() {
         left.notify(right.name(), b"hello").expect_err("unknown").code(),
         left.connect(right.name(), SOON).expect_err("unknown").code(),
         left.path(right.name()).expect_err("unknown").code(),
-        left.prepare_remote(right.name(), MemoryKind::Dram, &[pair.right.pool.block(0, 1)][..]).expect_err("unknown").code(),
+        left.prepare_remote(right.name(), MemoryKind::Dram, &[pair.right.pool.block(0, 1)][..])
+            .expect_err("unknown")
+            .code(),
     ] {
         assert_eq!(error, "peer.unknown");
     }
@@ -387,7 +392,13 @@ fn a_peer_that_is_not_there_is_loaded_and_cannot_be_reached() {
     assert!(error.to_string().contains(&name) && error.to_string().contains("kvferry-"), "{error}");
     let kind = MemoryKind::Dram;
     let (local, remote) = ([left.pool.block(0, 4096)], [block]);
-    let transfer = left.agent.transfer_flat(Op::Write, (kind, &local), &name, (kind, &remote), TransferOptions::default());
+    let transfer = left.agent.transfer_flat(
+        Op::Write,
+        (kind, &local),
+        &name,
+        (kind, &remote),
+        TransferOptions::default(),
+    );
     assert_eq!(transfer.expect_err("nobody answers").code(), "connect.unreachable");
     assert_eq!(left.agent.notify(&name, b"hello").expect_err("nobody answers").code(), "connect.unreachable");
     let reports = left.agent.path(&name).expect("a known peer");

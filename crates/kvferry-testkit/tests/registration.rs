@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kvferry::{
-    Agent, Code, DeregisterError, MemoryKind, Op, RegionDesc, RegionId, RegionOwner, RegisterCause, RegisterError,
-    TransferOptions,
+    Agent, Code, DeregisterError, MemoryKind, Op, RegionDesc, RegionId, RegionOwner, RegisterCause,
+    RegisterError, TransferOptions,
 };
 use kvferry_testkit::{
     MemoryClass, MprotectFlags, Pair, Pattern, PrivateMemory, agent, eventually, expect_done, run,
@@ -168,7 +168,10 @@ fn ten_thousand_regions_take_one_pass() {
     let begun = Instant::now();
     agent.deregister(&ids).expect("nobody uses them");
     let given_back = begun.elapsed();
-    println!("registered in {registered:?}, exported in {exported:?} ({} bytes), given back in {given_back:?}", blob.len());
+    println!(
+        "registered in {registered:?}, exported in {exported:?} ({} bytes), given back in {given_back:?}",
+        blob.len()
+    );
     // A pass over the mappings for each region would take minutes.
     assert!(registered + exported + given_back < Duration::from_secs(2));
     assert!(agent.regions().is_empty());
@@ -181,7 +184,10 @@ fn the_dry_run_lists_what_is_wrong_up_to_a_hundred() {
     let good = dram(memory.addr(), PAGE);
     let batch: Vec<_> = (0..400).map(|n| if n % 2 == 0 { good } else { dram(memory.addr(), 0) }).collect();
     let faults = agent.validate(&batch);
-    assert_eq!(faults.iter().map(|fault| fault.index).collect::<Vec<_>>(), (0..100).map(|n| 2 * n + 1).collect::<Vec<_>>());
+    assert_eq!(
+        faults.iter().map(|fault| fault.index).collect::<Vec<_>>(),
+        (0..100).map(|n| 2 * n + 1).collect::<Vec<_>>()
+    );
     assert!(faults.iter().all(|fault| fault.total == 400 && fault.code() == "register.zero_length"));
     let mixed = [dram(0, 1), good, dram(memory.addr() + PAGE, 1)];
     let codes: Vec<_> = agent.validate(&mixed).iter().map(|fault| fault.code()).collect();
@@ -193,7 +199,8 @@ fn the_dry_run_lists_what_is_wrong_up_to_a_hundred() {
 fn ids_are_given_back_once() {
     let agent = agent("ids");
     let memory = PrivateMemory::new(2 * PAGE);
-    let ids = register(&agent, &[dram(memory.addr(), PAGE), dram(memory.addr() + PAGE, PAGE)]).expect("two regions");
+    let ids = register(&agent, &[dram(memory.addr(), PAGE), dram(memory.addr() + PAGE, PAGE)])
+        .expect("two regions");
     let unknown = RegionId(ids[1].0 + 1000);
     let error = agent.deregister(&[ids[0], unknown]).expect_err("an unknown id");
     assert_eq!(error, DeregisterError::Unknown { id: unknown });
@@ -275,7 +282,10 @@ fn a_dropped_registration_lives_as_long_as_transfers_of_it() {
     // What it holds is not freed under it, and it cannot move anything any more.
     if transfer.post().is_ok() {
         let status = transfer.wait(Duration::from_secs(5)).expect("an end");
-        assert!(matches!(&status, kvferry::Status::Failed(fault) if fault.code() == "region.revoked"), "{status}");
+        assert!(
+            matches!(&status, kvferry::Status::Failed(fault) if fault.code() == "region.revoked"),
+            "{status}"
+        );
     }
     assert!(live.load(Ordering::SeqCst) >= 1, "a transfer holds its registrations");
     drop(transfer);
@@ -312,8 +322,13 @@ fn a_region_can_be_registered_anew_after_it_was_taken_back() {
     let block = [left.pool.block(0, 1 << 20)];
     let kind = MemoryKind::Dram;
     let far = [pool.block(0, 1 << 20)];
-    let transfer =
-        left.agent.transfer_flat(Op::Write, (kind, &block), right.agent.name(), (kind, &far), TransferOptions::default());
+    let transfer = left.agent.transfer_flat(
+        Op::Write,
+        (kind, &block),
+        right.agent.name(),
+        (kind, &far),
+        TransferOptions::default(),
+    );
     let transfer = transfer.expect("a transfer");
     transfer.post().expect("a post");
     expect_done(&transfer);

@@ -50,11 +50,13 @@ pub fn grids(fixture: &dyn Fixture) {
     let local = |row: u64, column: u64| row * 200_000 + column * 2000;
     let remote = |row: u64, column: u64| (rows - 1 - row) * 200_000 + column * 3000;
     let grid = |side: &Side, at: &dyn Fn(u64, u64) -> u64, stride: u64| -> Vec<GridRow> {
-        let row = |row| GridRow { addr: side.pool.addr() + at(row, 0), len, device: 0, stride, count: columns };
+        let row =
+            |row| GridRow { addr: side.pool.addr() + at(row, 0), len, device: 0, stride, count: columns };
         (0..rows).map(row).collect()
     };
     let (left, right) = (grid(&pair.left, &local, 2000), grid(&pair.right, &remote, 3000));
-    let places: Vec<_> = (0..rows).flat_map(|r| (0..columns).map(move |c| (local(r, c), remote(r, c)))).collect();
+    let places: Vec<_> =
+        (0..rows).flat_map(|r| (0..columns).map(move |c| (local(r, c), remote(r, c)))).collect();
     let flat: Vec<_> = places.iter().map(|(_, far)| pair.right.pool.block(*far, len)).collect();
 
     let agent = &pair.left.agent;
@@ -96,7 +98,8 @@ pub fn index_arrays(fixture: &dyn Fixture) {
             let to: Vec<u32> = rng.distinct(count, slots).into_iter().map(|i| i as u32).collect();
             let from: Vec<u32> = (0..count).map(|_| rng.below(slots) as u32).collect();
             let (local, remote) = if op == Op::Write { (&from, &to) } else { (&to, &from) };
-            let places = local.iter().zip(remote).map(|(n, f)| (u64::from(*n) * BLOCK, u64::from(*f) * BLOCK));
+            let places =
+                local.iter().zip(remote).map(|(n, f)| (u64::from(*n) * BLOCK, u64::from(*f) * BLOCK));
             let blocks = Scattered { op, block: BLOCK, places: places.collect() };
             let pattern = Pattern::new(rng.bits());
             blocks.prepare(&pair, pattern);
@@ -230,7 +233,8 @@ pub fn to_itself(fixture: &dyn Fixture) {
 
 /// Prepared lists of all blocks of both pools.
 fn whole_lists(pair: &Pair, slots: u64) -> (PreparedList, PreparedList) {
-    let row = |side: &Side| GridRow { addr: side.pool.addr(), len: BLOCK, device: 0, stride: BLOCK, count: slots };
+    let row =
+        |side: &Side| GridRow { addr: side.pool.addr(), len: BLOCK, device: 0, stride: BLOCK, count: slots };
     let agent = &pair.left.agent;
     let near = agent.prepare_local(MemoryKind::Dram, &[row(&pair.left)][..]).expect("a list");
     let far = agent.prepare_remote(pair.right.name(), MemoryKind::Dram, &[row(&pair.right)][..]);

@@ -5,14 +5,12 @@ use std::time::Instant;
 use kvferry::{DisconnectError, MemoryKind, Op, TransferOptions};
 
 use super::{
-    BULK, Fixture, PROMPT, Scattered, cancel, deregister, done_or, expect_quiet, pair, some_moment,
+    BULK, Fixture, Moment, PROMPT, ROUNDS, Scattered, cancel, deregister, done_or, expect_quiet, pair,
 };
 use crate::memory::Pool;
 use crate::pair::{PATIENCE, Pair, Side, eventually, run};
 use crate::pattern::Pattern;
 use crate::rng::Rng;
-
-const ROUNDS: u64 = 3;
 
 /// The target takes its memory back under a running transfer.
 pub fn deregister_by_the_target(fixture: &dyn Fixture) {
@@ -24,10 +22,9 @@ pub fn deregister_by_the_target(fixture: &dyn Fixture) {
             let blocks = Scattered::bulk(op, &mut rng);
             blocks.prepare(&pair, Pattern::new(round));
             let transfer = blocks.transfer(&pair, TransferOptions::default());
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            if round > 0 {
-                some_moment(&mut rng);
-            }
+            moment.wait();
             let theirs = deregister(fixture, pair.right.pool);
             expect_quiet(&theirs);
             let done = done_or(&transfer, "region.revoked");
@@ -57,10 +54,9 @@ pub fn deregister_by_the_initiator(fixture: &dyn Fixture) {
             let blocks = Scattered::bulk(op, &mut rng);
             blocks.prepare(&pair, Pattern::new(round));
             let transfer = blocks.transfer(&pair, TransferOptions::default());
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            if round > 0 {
-                some_moment(&mut rng);
-            }
+            moment.wait();
             let ours = deregister(fixture, pair.left.pool);
             expect_quiet(&ours);
             let done = done_or(&transfer, "region.revoked");
@@ -71,7 +67,10 @@ pub fn deregister_by_the_initiator(fixture: &dyn Fixture) {
             assert!(!done || arrived == blocks.bytes());
             cut_short += u64::from(!done);
             let stale = transfer.post();
-            assert!(stale.is_err() || !done_or(&transfer, "region.revoked"), "a post of a deregistered region");
+            assert!(
+                stale.is_err() || !done_or(&transfer, "region.revoked"),
+                "a post of a deregistered region"
+            );
         }
         assert!(cut_short > 0 || fixture.unstoppable(), "{op:?}: no transfer was cut short");
     }
@@ -105,10 +104,9 @@ pub fn disconnect_by_the_target(fixture: &dyn Fixture) {
             let blocks = Scattered::bulk(op, &mut rng);
             blocks.prepare(&pair, Pattern::new(round));
             let transfer = blocks.transfer(&pair, TransferOptions::default());
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            if round > 0 {
-                some_moment(&mut rng);
-            }
+            moment.wait();
             disconnect(fixture, &pair.right, pair.left.name());
             expect_quiet(&pair.right.pool);
             let done = done_or(&transfer, "peer.lost");
@@ -133,10 +131,9 @@ pub fn disconnect_by_the_initiator(fixture: &dyn Fixture) {
             let blocks = Scattered::bulk(op, &mut rng);
             blocks.prepare(&pair, Pattern::new(round));
             let transfer = blocks.transfer(&pair, TransferOptions::default());
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            if round > 0 {
-                some_moment(&mut rng);
-            }
+            moment.wait();
             disconnect(fixture, &pair.left, pair.right.name());
             assert!(!pair.left.agent.check_remote(pair.right.name(), None));
             let done = done_or(&transfer, "peer.lost");

@@ -2,12 +2,10 @@
 
 use kvferry::{Op, Status, TransferOptions};
 
-use super::{BULK, Fixture, Scattered, cancel, deregister, expect_quiet, pair, some_moment};
+use super::{BULK, Fixture, Moment, ROUNDS, Scattered, cancel, deregister, expect_quiet, pair};
 use crate::pair::{expect_done, run};
 use crate::pattern::Pattern;
 use crate::rng::Rng;
-
-const ROUNDS: u64 = 4;
 
 /// A transfer that was never posted has nothing to cancel and can be posted afterwards.
 pub fn cancel_before(fixture: &dyn Fixture) {
@@ -33,11 +31,9 @@ pub fn cancel_during(fixture: &dyn Fixture) {
             let pattern = Pattern::new(round);
             blocks.prepare(&pair, pattern);
             let transfer = blocks.transfer(&pair, TransferOptions::default());
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            // Twice at once: whoever compiles beside the tests may delay one of the two.
-            if round > 1 {
-                some_moment(&mut rng);
-            }
+            moment.wait();
             cancel(fixture, &transfer);
             let status = transfer.status();
             assert!(matches!(status, Status::Cancelled | Status::Done), "{status}");
@@ -50,7 +46,10 @@ pub fn cancel_during(fixture: &dyn Fixture) {
             blocks.source(&pair).verify(pattern);
             least = least.min(arrived);
         }
-        assert!(least < BULK / 4 * 3, "{op:?}: an early cancel stopped nothing: at least {least} bytes arrived");
+        assert!(
+            least < BULK / 4 * 3,
+            "{op:?}: an early cancel stopped nothing: at least {least} bytes arrived"
+        );
     }
 }
 
@@ -72,9 +71,10 @@ pub fn cancel_then_repost(fixture: &dyn Fixture) {
         let blocks = Scattered::bulk(op, &mut rng);
         let transfer = blocks.transfer(&pair, TransferOptions::default());
         blocks.prepare(&pair, Pattern::new(0));
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
+            let moment = Moment::new(&mut rng, round);
             transfer.post().expect("a post");
-            some_moment(&mut rng);
+            moment.wait();
             cancel(fixture, &transfer);
         }
         blocks.prepare(&pair, Pattern::new(1));
@@ -86,16 +86,17 @@ pub fn cancel_then_repost(fixture: &dyn Fixture) {
 /// Dropping a running transfer cancels it. Its memory can be taken back and is quiet then.
 pub fn drop_while_running(fixture: &dyn Fixture) {
     let mut rng = Rng::new(23);
-    for op in [Op::Write, Op::Read] {
+    for (round, op) in (0..ROUNDS).zip([Op::Write, Op::Read].into_iter().cycle()) {
         let pair = pair(fixture, BULK);
         let blocks = Scattered::bulk(op, &mut rng);
         blocks.prepare(&pair, Pattern::new(0));
         let transfer = blocks.transfer(&pair, TransferOptions::default());
+        let moment = Moment::new(&mut rng, round);
         transfer.post().expect("a post");
-        some_moment(&mut rng);
+        moment.wait();
         let begun = std::time::Instant::now();
         drop(transfer);
-        assert!(begun.elapsed().as_millis() < 50, "a drop waited for {:?}", begun.elapsed());
+        assert!(begun.elapsed().as_millis() < 100, "a drop waited for {:?}", begun.elapsed());
         let other = pair.left.one_block(op, &pair.right, 0, 4096, TransferOptions::default());
         other.post().expect("a post");
         expect_done(&other);

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kvferry::{Op, Status, TransferOptions};
 
-use super::{BULK, Fixture, Scattered, cancel, deregister, done_or, pair, some_moment};
+use super::{BULK, Fixture, Moment, ROUNDS, Scattered, cancel, deregister, done_or, pair};
 use crate::pair::{eventually, expect_done, run};
 use crate::pattern::Pattern;
 use crate::rng::Rng;
@@ -76,11 +76,10 @@ pub fn ended_early_tells_nobody(fixture: &dyn Fixture) {
     let blocks = Scattered::bulk(Op::Write, &mut rng);
     let transfer = blocks.transfer(&pair, TransferOptions::default().notify("done"));
     let mut expected = 0;
-    for round in 0..6 {
+    for round in 0..ROUNDS {
+        let moment = Moment::new(&mut rng, round);
         transfer.post().expect("a post");
-        if round > 1 {
-            some_moment(&mut rng);
-        }
+        moment.wait();
         cancel(fixture, &transfer);
         // Bytes in place at the time of the cancel: it goes on to done.
         eventually("the end", || transfer.status().is_final());

@@ -94,7 +94,8 @@ impl LateLink {
     fn pay(&self) {
         // Under the lock, so that the epochs go out in their order.
         let mut owed = lock(&self.owed);
-        while let Some(epoch) = owed.front().copied().filter(|epoch| self.wire.is_quiet(1 - self.end, *epoch)) {
+        while let Some(epoch) = owed.front().copied().filter(|epoch| self.wire.is_quiet(1 - self.end, *epoch))
+        {
             owed.pop_front();
             self.outbox.applied(epoch);
         }

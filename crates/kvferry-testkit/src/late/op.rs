@@ -28,9 +28,15 @@ pub(super) struct LateOp {
 enum State {
     Idle,
     /// Waits for its time, since then.
-    Waiting { attempt: u32, since: Instant },
+    Waiting {
+        attempt: u32,
+        since: Instant,
+    },
     /// Goes on to its last byte, whatever happens.
-    Running { attempt: u32, failed: bool },
+    Running {
+        attempt: u32,
+        failed: bool,
+    },
 }
 
 impl LateOp {
@@ -210,6 +216,9 @@ impl LinkOp for LateOp {
 
 impl fmt::Debug for LateOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LateOp").field("blocks", &self.plan.blocks()).field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("LateOp")
+            .field("blocks", &self.plan.blocks())
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
