@@ -245,7 +245,7 @@ impl Agent {
             return Err(stale("local", format!("region {} was deregistered", gone.id())));
         }
         if let Some(cause) = peer.gone() {
-            return Err(stale("remote", cause.to_string()));
+            return Err(TransferError::Lost(cause));
         }
         if let Some(gone) = theirs.iter().find(|r| r.is_revoked()) {
             return Err(stale("remote", format!("the peer deregistered region {}", gone.region.id)));

@@ -203,7 +203,8 @@ pub(crate) struct TransferCore {
     pending: AtomicU32,
     ops: OnceLock<Box<[Arc<dyn LinkOp>]>>,
     /// What this attempt sends when its data is visible, with its reserved room in the peer's inbox.
-    outgoing: Mutex<Option<Reservation>>,
+    /// The attempt stands beside it: the next may be posted before the end of this one is seen to.
+    outgoing: Mutex<Option<(u32, Reservation)>>,
     fault: Mutex<Option<(u32, Arc<TransferFault>)>>,
     queue: Option<WeakQueue>,
     timing: Timing,
@@ -280,7 +281,7 @@ impl TransferCore {
         };
         // From here on the attempt is ours: what it holds is given back when it ends.
         slot.keep();
-        *crate::lock(&self.outgoing) = reserved;
+        *crate::lock(&self.outgoing) = reserved.map(|r| (attempt, r));
         self.shared.counters.in_flight.fetch_add(1, Relaxed);
         self.timing.start();
         self.pending.store(self.ops().len() as u32, SeqCst);
@@ -308,19 +309,25 @@ impl TransferCore {
     }
 
     pub(crate) fn status(&self) -> Status {
-        match self.word.snapshot().phase {
+        let now = self.word.snapshot();
+        self.status_of(now.attempt, now.phase)
+    }
+
+    fn status_of(&self, attempt: u32, phase: Phase) -> Status {
+        match phase {
             Phase::Created => Status::Created,
             Phase::Posted => Status::Posted,
             Phase::Running | Phase::Landed => Status::Running,
             Phase::Done => Status::Done,
             Phase::Cancelled => Status::Cancelled,
-            Phase::Failed => Status::Failed(self.current_fault()),
+            Phase::Failed => Status::Failed(self.fault_of_attempt(attempt)),
         }
     }
 
-    fn current_fault(&self) -> Arc<TransferFault> {
-        // The cause is written before the phase, so it is there.
-        let fault = crate::lock(&self.fault).as_ref().map(|(_, fault)| fault.clone());
+    fn fault_of_attempt(&self, attempt: u32) -> Arc<TransferFault> {
+        // The cause is written before the phase, so it is there, unless the next attempt has failed as well by now.
+        let fault = crate::lock(&self.fault).clone();
+        let fault = fault.filter(|(of, _)| *of >= attempt).map(|(_, fault)| fault);
         fault.unwrap_or_else(|| Arc::new(self.fault_of(FaultCause::Closed)))
     }
 
@@ -437,14 +444,14 @@ impl TransferCore {
 
     /// The data of an attempt is visible at its destination: notify, or be done.
     fn landed(self: &Arc<Self>, attempt: u32) {
-        if crate::lock(&self.outgoing).is_none() {
+        if !crate::lock(&self.outgoing).as_ref().is_some_and(|(of, _)| *of == attempt) {
             self.end(attempt, Phase::Done);
             return;
         }
         crate::testing::pause(crate::testing::Point::BeforeNotify);
         // From here on the notification goes out: no cancel holds it back any more.
         if self.word.land(attempt)
-            && let Some(reservation) = crate::lock(&self.outgoing).take()
+            && let Some(reservation) = self.take_outgoing(attempt)
         {
             let token = NotifyToken { transfer: Arc::downgrade(self), attempt };
             self.shared.mailbox.send(Command::Notify {
@@ -465,10 +472,10 @@ impl TransferCore {
     }
 
     /// What there is to do once when an attempt has ended.
-    fn ended(&self, _attempt: u32, phase: Phase) {
+    fn ended(&self, attempt: u32, phase: Phase) {
         self.peer.return_slot();
         // Gives the room for an unsent notification back.
-        drop(crate::lock(&self.outgoing).take());
+        drop(self.take_outgoing(attempt));
         self.shared.counters.in_flight.fetch_sub(1, Relaxed);
         if phase == Phase::Done
             && let Some(route) = self.route()
@@ -476,9 +483,14 @@ impl TransferCore {
             self.shared.counters.done(route.path, route.mechanism, self.bytes);
         }
         if let Some(queue) = self.queue.as_ref().and_then(WeakQueue::upgrade) {
-            queue.push(Event::Completed { transfer: self.handle(), status: self.status() });
+            let status = self.status_of(attempt, phase);
+            queue.push(Event::Completed { transfer: self.handle(), status });
         }
         self.wake();
+    }
+
+    fn take_outgoing(&self, attempt: u32) -> Option<Reservation> {
+        crate::lock(&self.outgoing).take_if(|(of, _)| *of == attempt).map(|(_, reservation)| reservation)
     }
 
     fn arm(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {

@@ -102,8 +102,8 @@ pub enum TransferError {
         /// Each way, and why not.
         why_not: Vec<WhyNot>,
     },
-    /// The link was lost while the transfer was made ready.
-    #[error("the transfer could not be made ready: {0}")]
+    /// The peer or the link was lost before the transfer was made ready.
+    #[error("{0}")]
     Lost(#[source] FaultCause),
 }
 

@@ -113,22 +113,14 @@ impl Router {
 
     /// Why no pair at all has a way, if that is so.
     pub(super) fn check(&self) -> Result<(), Vec<WhyNot>> {
-        let mut all = Vec::new();
-        for local in Class::ALL {
-            for remote in Class::ALL {
-                match self.choose(local, remote, u64::MAX) {
-                    Ok(_) => return Ok(()),
-                    Err(why_not) => all.extend(why_not),
-                }
-            }
+        let mut why_not = Vec::new();
+        // Memory of `agent.alloc` can always be mapped, unless the settings bar it.
+        let Some(reason) = self.barred("map") else { return Ok(()) };
+        why_not.push(WhyNot { way: "map", reason });
+        match self.cma_way(&mut why_not) {
+            Some(_) => Ok(()),
+            None => Err(why_not),
         }
-        let mut distinct: Vec<WhyNot> = Vec::new();
-        for why in all {
-            if !distinct.contains(&why) {
-                distinct.push(why);
-            }
-        }
-        Err(distinct)
     }
 
     /// The pairs of classes in use; of a side without regions, what it could have.
