@@ -444,7 +444,7 @@ impl TransferCore {
 
     /// The data of an attempt is visible at its destination: notify, or be done.
     fn landed(self: &Arc<Self>, attempt: u32) {
-        if !crate::lock(&self.outgoing).as_ref().is_some_and(|(of, _)| *of == attempt) {
+        if crate::lock(&self.outgoing).as_ref().is_none_or(|(of, _)| *of != attempt) {
             self.end(attempt, Phase::Done);
             return;
         }
