@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: model, build, run.
 
+use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,24 +12,23 @@ use anyhow::{Context, Result, bail};
 use crate::model::{self, Model};
 use crate::workspace::Workspace;
 
+/// The variable by which the demo is told its model. An argument would get in the way of the caller's own.
+pub(crate) const MODEL: &str = "KVFERRY_DEMO_MODEL";
+
 /// Fetches the model, builds the demo in release and becomes it, so that its output, signals and
 /// exit code are its own. Our own lines go to stderr.
 pub(crate) fn exec(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    let mut given = Vec::new();
-    if wants_model(args) {
+    let mut model = None;
+    if env::var_os(MODEL).is_none() && wants_model(args) {
         match model::fetch(&workspace.target.join("model"))? {
-            Model::Ready(path) => {
-                given.push("--model".into());
-                given.push(path.into_os_string());
-            }
+            Model::Ready(path) => model = Some(path),
             Model::Unavailable(reason) => {
                 eprintln!("demo: no model ({reason}); going on with random weights of its shape");
             }
         }
     }
     let binary = build(workspace)?;
-    given.extend_from_slice(args);
-    let error = Command::new(&binary).args(given).exec();
+    let error = Command::new(&binary).args(args).envs(model.map(|path| (MODEL, path))).exec();
     Err(error).with_context(|| format!("can't run {}", binary.display()))
 }
 
@@ -57,7 +57,8 @@ pub(crate) fn build_command(workspace: &Workspace) -> Command {
 fn wants_model(args: &[OsString]) -> bool {
     !args.iter().any(|arg| {
         let text = arg.to_string_lossy();
-        matches!(&*text, "--model" | "--help" | "-h" | "--version" | "-V") || text.starts_with("--model=")
+        matches!(&*text, "--model" | "--tiny" | "--help" | "-h" | "--version" | "-V")
+            || text.starts_with("--model=")
     })
 }
 
@@ -75,6 +76,7 @@ mod tests {
         assert!(wants(&["--json", "--tokens", "8"]));
         assert!(!wants(&["--model", "other.gguf"]));
         assert!(!wants(&["--model=other.gguf"]));
+        assert!(!wants(&["--tiny", "--json"]));
         assert!(!wants(&["--help"]));
     }
 }

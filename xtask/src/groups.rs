@@ -2,13 +2,16 @@
 
 use std::env;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::demo;
 use crate::junit;
 use crate::libtest;
+use crate::model::{self, Model};
 use crate::pages;
 use crate::process::{self, Finished};
 use crate::report::Outcome;
@@ -68,11 +71,19 @@ fn docs(workspace: &Workspace) -> Result<Outcome> {
 
 /// All but the demo's, which would build its tensor library once more in this profile.
 fn tests(workspace: &Workspace) -> Result<Outcome> {
-    run_tests(workspace, &["--workspace", "--exclude", "kvferry-demo"])
+    run_tests(workspace, &["--workspace", "--exclude", "kvferry-demo"], None)
 }
 
+/// Those that need the real model skip themselves if it can't be fetched.
 fn demo_tests(workspace: &Workspace) -> Result<Outcome> {
-    run_tests(workspace, &["--release", "-p", "kvferry-demo"])
+    let model = match model::fetch(&workspace.target.join("model"))? {
+        Model::Ready(path) => Some(path),
+        Model::Unavailable(reason) => {
+            println!("no model: {reason}");
+            None
+        }
+    };
+    run_tests(workspace, &["--release", "-p", "kvferry-demo"], model)
 }
 
 fn doctests(workspace: &Workspace) -> Result<Outcome> {
@@ -106,12 +117,13 @@ fn loom(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// Runs the tests of some packages with nextest, or without it where it is not installed.
-fn run_tests(workspace: &Workspace, packages: &[&str]) -> Result<Outcome> {
+fn run_tests(workspace: &Workspace, packages: &[&str], model: Option<PathBuf>) -> Result<Outcome> {
+    let model = model.map(|path| (demo::MODEL, path));
     if !has_subcommand(workspace, "nextest") {
         println!("cargo-nextest is not installed: cargo test runs one test at a time instead");
         let mut cargo = workspace.cargo();
         cargo.args(["test", "--no-fail-fast", "--locked", "--lib", "--bins", "--tests"]);
-        cargo.args(packages).args(["--", "--show-output", "--test-threads=1"]);
+        cargo.args(packages).args(["--", "--show-output", "--test-threads=1"]).envs(model);
         return libtests(&mut cargo);
     }
     let report = workspace.target.join("nextest/default/junit.xml");
@@ -119,7 +131,7 @@ fn run_tests(workspace: &Workspace, packages: &[&str]) -> Result<Outcome> {
         fs::remove_file(&report).with_context(|| format!("can't remove {}", report.display()))?;
     }
     let mut cargo = workspace.cargo();
-    cargo.args(["nextest", "run", "--no-fail-fast", "--locked"]).args(packages);
+    cargo.args(["nextest", "run", "--no-fail-fast", "--locked"]).args(packages).envs(model);
     let finished = process::run(&mut cargo, TEST_LIMIT).context("can't run cargo")?;
     let mut outcome = match fs::read_to_string(&report) {
         Ok(xml) => junit::parse(&xml).unwrap_or_else(Outcome::failed),

@@ -36,7 +36,7 @@ pub(super) fn run(workspace: &Workspace) -> Result<Outcome> {
     for side in ["prefill", "decode"] {
         let name = format!("--kill {side}");
         let killed = run_demo(workspace, &model, &["--kill", side, "--json"])?;
-        outcome.check(&name, exit(&killed));
+        outcome.check(&name, judge_kill(&killed));
     }
     Ok(outcome)
 }
@@ -59,18 +59,33 @@ fn exit(finished: &Finished) -> Result<(), String> {
     }
 }
 
+/// Checks that the survivor reported the death with its code, in time.
+fn judge_kill(finished: &Finished) -> Result<(), String> {
+    exit(finished)?;
+    let kill = report(finished)?.get("kill").cloned().unwrap_or_default();
+    if kill["ok"] == true && kill["code"] == "peer.lost" {
+        Ok(())
+    } else {
+        Err(format!("the survivor's report is {kill}"))
+    }
+}
+
+/// The object that `--json` promises as the last line.
+fn report(finished: &Finished) -> Result<Value, String> {
+    let last = finished.stdout.last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+    last.filter(Value::is_object).ok_or_else(|| "the last line of stdout is no JSON object".to_owned())
+}
+
 /// Checks exit code and report of a whole run.
 fn judge(finished: &Finished) -> Outcome {
     let mut outcome = Outcome::default();
     outcome.check("exit code", exit(finished));
-    let report = finished
-        .stdout
-        .last()
-        .and_then(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(Value::is_object);
-    let Some(report) = report else {
-        outcome.failed.push("the last line of stdout is no JSON object".to_owned());
-        return outcome;
+    let report = match report(finished) {
+        Ok(report) => report,
+        Err(fault) => {
+            outcome.failed.push(fault);
+            return outcome;
+        }
     };
     let is = |key: &str, wanted: Value| match report.get(key) {
         Some(found) if *found == wanted => Ok(()),
