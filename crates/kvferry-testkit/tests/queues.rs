@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use kvferry::{CompletionQueue, Event, LostCause, Op, PostError, Settings, Status, Transfer, TransferOptions};
-use kvferry_testkit::hook::{Pause, Point, unpaused};
+use kvferry_testkit::hook::{Pause, Point, Slow, unpaused};
 use kvferry_testkit::{MemoryClass, PATIENCE, Pair, Pattern, Side, agent_with, eventually, expect_done, run};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -82,38 +82,31 @@ fn a_failed_post_leaves_no_trace_in_the_queue() {
 
 #[test]
 fn each_repost_notifies_and_completes_once() {
-    let _unpaused = unpaused();
+    // A copy that takes a while leaves time for what is still being done about the attempt before.
+    let _slow = Slow::at(Point::BeforeCopy, Duration::from_micros(300));
     let pair = Pair::new(MemoryClass::Private, LEN);
     let queue = pair.left.agent.completion_queue().expect("a queue");
     let options = TransferOptions::default().notify("again").queue(&queue);
     let none = pair.left.transfer(Op::Write, &[], &pair.right, &[], options.clone()).expect("a transfer");
-    let one = pair.left.one_block(Op::Write, &pair.right, 0, 64, options);
+    // Copied by the poster, and by a thread of the pool.
+    let small = pair.left.one_block(Op::Write, &pair.right, 0, 64, options.clone());
+    let large = pair.left.one_block(Op::Write, &pair.right, 0, 64 << 10, options);
     let (mut posts, mut notes, mut completions) = (0, 0, 0);
     let until = Instant::now() + Duration::from_secs(2);
-    thread::scope(|scope| {
-        // More threads than cores: the engine's are interrupted at every place now and then.
-        for _ in 0..4 {
-            scope.spawn(|| while Instant::now() < until {});
+    while Instant::now() < until {
+        for transfer in [&none, &small, &large] {
+            run(transfer);
+            posts += 1;
         }
-        while Instant::now() < until {
-            for transfer in [&none, &one] {
-                transfer.post().expect("a post");
-                // Not by a wait: whoever looks sees the end earlier, and posts while it is still being dealt with.
-                while !transfer.status().is_final() {
-                    std::hint::spin_loop();
-                }
-                posts += 1;
-            }
-            notes += pair.right.agent.notifications().len();
-            assert_eq!(notes, posts, "done means that the peer has the notification");
-            for event in drain(&queue) {
-                if let Event::Completed { status, .. } = event {
-                    assert_eq!(status, Status::Done);
-                    completions += 1;
-                }
+        notes += pair.right.agent.notifications().len();
+        assert_eq!(notes, posts, "done means that the peer has the notification");
+        for event in drain(&queue) {
+            if let Event::Completed { status, .. } = event {
+                assert_eq!(status, Status::Done);
+                completions += 1;
             }
         }
-    });
+    }
     eventually("all completions", || {
         completions += drain(&queue).iter().filter(|event| matches!(event, Event::Completed { .. })).count();
         completions == posts
