@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod codes;
 mod demo;
 mod output;
@@ -48,6 +49,11 @@ enum Command {
     /// One of the two processes of a probe
     #[command(hide = true)]
     ProbeSide(probe::SideArgs),
+    /// Measure transfers between two processes, each beside the raw loop of the same mechanism
+    Bench(bench::Args),
+    /// The far process of a bench
+    #[command(hide = true)]
+    BenchSide,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +63,8 @@ fn main() -> ExitCode {
         Command::Codes { code } => codes::show(code.as_deref()),
         Command::Probe(args) => probe::run(&args),
         Command::ProbeSide(args) => probe::side(&args),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchSide => bench::side(),
     };
     outcome.unwrap_or_else(|error| {
         output::complain(&format!("error: {error:#}"));
