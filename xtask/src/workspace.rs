@@ -2,10 +2,10 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-/// The repository that this binary was built from.
+/// The repository that this task belongs to.
 pub(crate) struct Workspace {
     /// The repository's root.
     pub(crate) root: PathBuf,
@@ -15,8 +15,10 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn find() -> Self {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = manifest.parent().unwrap_or(manifest).to_path_buf();
+        // `cargo run` says where it runs; what was compiled in may be where the repository once lay.
+        let manifest = env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest.parent().unwrap_or(&manifest).to_path_buf();
         let target = env::var_os("CARGO_TARGET_DIR")
             .filter(|dir| !dir.is_empty())
             .map_or_else(|| root.join("target"), |dir| root.join(dir));
