@@ -27,7 +27,7 @@ use crate::{
     settings::Settings,
     stats::Stats,
     transfer::{NewTransfer, Status, Transfer, TransferCore, TransferOptions},
-    transport::{AdmitError, Link, OpRequest, OpSink, RemoteRef},
+    transport::{AdmitError, Link},
 };
 
 mod builder;
@@ -254,8 +254,30 @@ impl Agent {
         let far = PlanSide::new(remote.list.clone(), selection(remote_indices.into()));
         let plan =
             Plan::build(op, near, far, !options.no_merge).map_err(|source| TransferError::Plan { source })?;
-        let link = self.linked(peer, self.settings().connect_timeout)?;
-        self.create(plan, ours.clone(), peer, theirs.clone(), link.as_ref(), options)
+        let (link, channel) = self.linked(peer, self.settings().connect_timeout)?;
+        let core = TransferCore::new(NewTransfer {
+            shared: shared.clone(),
+            peer: peer.clone(),
+            plan,
+            local: ours.clone(),
+            remote: theirs.clone(),
+            options,
+        });
+        core.admit(&*link, channel).map_err(|error| match error {
+            AdmitError::NoRoute { local, remote, why_not } => {
+                let far = &theirs[remote as usize].region;
+                TransferError::NoPath {
+                    local: ours[local as usize].to_string(),
+                    remote: format!("region {} of {:?} ({})", far.id, peer.name, far.desc),
+                    why_not,
+                }
+            }
+            AdmitError::Lost(cause) => TransferError::Lost(cause),
+        })?;
+        let handle = shared.transfers.insert(&core);
+        core.name(handle);
+        peer.adopt_transfer(handle, &core);
+        Ok(Transfer::new(core))
     }
 
     /// Creates a transfer of two flat lists, in pairs: block n of one side goes with block n of the other.
@@ -273,45 +295,6 @@ impl Agent {
         let local = self.prepare_local(local_kind, local)?;
         let remote = self.prepare_remote(peer, remote_kind, remote)?;
         self.transfer(op, &local, Indices::All, &remote, Indices::All, options)
-    }
-
-    fn create(
-        &self,
-        plan: Plan,
-        local: Arc<[Arc<crate::region::LocalRegion>]>,
-        peer: &Arc<Peer>,
-        remote: Arc<[RemoteRef]>,
-        link: &dyn Link,
-        options: TransferOptions,
-    ) -> Result<Transfer, TransferError> {
-        let shared = self.shared();
-        let (op, blocks, bytes) = (plan.op(), plan.blocks(), plan.bytes());
-        let core = TransferCore::new(NewTransfer {
-            shared: shared.clone(),
-            peer: peer.clone(),
-            op,
-            blocks,
-            bytes,
-            options,
-        });
-        let sink = Arc::downgrade(&(core.clone() as Arc<dyn OpSink>));
-        let request =
-            OpRequest { op, plan: Arc::new(plan), local: local.clone(), remote: remote.clone(), sink };
-        let ops = link.admit(request).map_err(|error| match error {
-            AdmitError::NoRoute { local: l, remote: r, why_not } => TransferError::NoPath {
-                local: local[l as usize].to_string(),
-                remote: format!(
-                    "region {} of {:?} ({})",
-                    remote[r as usize].region.id, peer.name, remote[r as usize].region.desc
-                ),
-                why_not,
-            },
-            AdmitError::Lost(cause) => TransferError::Lost(cause),
-        })?;
-        let handle = shared.transfers.insert(&core);
-        core.arm_with(handle, ops.into());
-        peer.adopt_transfer(handle, &core);
-        Ok(Transfer::new(core))
     }
 
     /// How far the transfer of a handle has come; `None` once it was released.
@@ -334,12 +317,12 @@ impl Agent {
         self.linked(&peer, timeout).map(|_| ())
     }
 
-    fn linked(&self, peer: &Arc<Peer>, timeout: Duration) -> Result<Arc<dyn Link>, ConnectError> {
+    fn linked(&self, peer: &Arc<Peer>, timeout: Duration) -> Result<(Arc<dyn Link>, u64), ConnectError> {
         if peer.begin_connect() {
             self.shared().mailbox.send(Command::Connect { peer: peer.clone() });
         }
         match peer.await_link(timeout) {
-            LinkState::Up { link, .. } => Ok(link),
+            LinkState::Up { link, channel } => Ok((link, channel)),
             LinkState::Failed(error) | LinkState::Gone(error) => Err(error),
             LinkState::Idle | LinkState::Connecting => {
                 Err(ConnectError::Timeout { peer: peer.name.clone(), after: timeout, tried: Vec::new() })
@@ -377,6 +360,8 @@ impl Agent {
         if known.is_none() && !shared.links.knows(peer) && !shared.is_parting(peer) {
             return Err(DisconnectError::Unknown(peer.into()));
         }
+        // Remembered until it has ended, so that a repeated call finds what the first one has waited for.
+        shared.keep_parting(peer, Vec::new());
         let mut link = None;
         if let Some(known) = &known {
             // Transfers first: they end for the peer's sake, and over the link while it stands.
@@ -393,7 +378,11 @@ impl Agent {
         for channel in channels {
             shared.mailbox.send(Command::Close { channel, reason: ByeReason::Disconnected });
         }
-        if quiet { Ok(()) } else { Err(DisconnectError::Busy { peer: peer.into(), waited: timeout }) }
+        if !quiet {
+            return Err(DisconnectError::Busy { peer: peer.into(), waited: timeout });
+        }
+        shared.forget_parting(peer);
+        Ok(())
     }
 
     /// Whether a peer's metadata is loaded and, if blocks are given, covers each of them.

@@ -2,7 +2,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Condvar, Mutex, RwLock, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) contact: RwLock<Contact>,
     regions: RwLock<RemoteSet>,
     link: Mutex<LinkState>,
+    /// The channel of the link that is up, or 0; spares a post the lock.
+    channel: AtomicU64,
     link_changed: Condvar,
     gone: Mutex<Option<FaultCause>>,
     /// Set once the peer is gone; spares the lock.
@@ -74,6 +76,7 @@ impl Peer {
             contact: RwLock::new(contact),
             regions: RwLock::default(),
             link: Mutex::new(LinkState::Idle),
+            channel: AtomicU64::new(0),
             link_changed: Condvar::new(),
             gone: Mutex::new(None),
             is_gone: AtomicBool::new(false),
@@ -157,20 +160,17 @@ impl Peer {
         crate::lock(&self.link).clone()
     }
 
-    /// The link, if it is up.
-    pub(crate) fn link(&self) -> Option<Arc<dyn Link>> {
+    /// The link and its channel, if it is up.
+    pub(crate) fn link(&self) -> Option<(Arc<dyn Link>, u64)> {
         match &*crate::lock(&self.link) {
-            LinkState::Up { link, .. } => Some(link.clone()),
+            LinkState::Up { link, channel } => Some((link.clone(), *channel)),
             _ => None,
         }
     }
 
     /// The control channel, if the link is up.
     pub(crate) fn channel(&self) -> Option<u64> {
-        match &*crate::lock(&self.link) {
-            LinkState::Up { channel, .. } => Some(*channel),
-            _ => None,
-        }
+        Some(self.channel.load(SeqCst)).filter(|channel| *channel != 0)
     }
 
     /// Marks the start of a try; false if one is under way, has succeeded, or the peer is gone.
@@ -186,6 +186,8 @@ impl Peer {
     pub(crate) fn set_link(&self, state: LinkState) {
         let mut link = crate::lock(&self.link);
         if !matches!(*link, LinkState::Gone(_)) {
+            let channel = if let LinkState::Up { channel, .. } = state { channel } else { 0 };
+            self.channel.store(channel, SeqCst);
             *link = state;
         }
         drop(link);
@@ -229,6 +231,7 @@ impl Peer {
         crate::lock(&self.gone).get_or_insert_with(|| cause.clone());
         self.is_gone.store(true, SeqCst);
         let link = std::mem::replace(&mut *crate::lock(&self.link), LinkState::Gone(error));
+        self.channel.store(0, SeqCst);
         self.link_changed.notify_all();
         // Before the regions are marked: the transfers fail for the peer's sake, not for theirs.
         self.fail_transfers(&cause);

@@ -3,9 +3,9 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Condvar, Mutex, OnceLock, Weak,
+        Arc, Condvar, Mutex, OnceLock, RwLock, Weak,
         atomic::{
-            AtomicBool, AtomicU32,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
             fence,
         },
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvferry_proto::{Op, Reservation};
+use kvferry_proto::{Op, Plan, Reservation};
 use kvferry_sys::{Phase, StateWord};
 
 use crate::{
@@ -24,7 +24,8 @@ use crate::{
     path::Route,
     peer::Peer,
     queue::{CompletionQueue, Event, WeakQueue},
-    transport::{LinkOp, OpReport, OpSink, Residue},
+    region::LocalRegion,
+    transport::{AdmitError, Link, LinkOp, OpReport, OpRequest, OpSink, RemoteRef, Residue},
 };
 
 mod options;
@@ -194,14 +195,16 @@ pub(crate) struct TransferCore {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: Arc<Peer>,
     handle: OnceLock<u64>,
-    op: Op,
-    blocks: u64,
-    bytes: u64,
+    plan: Arc<Plan>,
+    local: Arc<[Arc<LocalRegion>]>,
+    remote: Arc<[RemoteRef]>,
     notification: Option<Arc<[u8]>>,
     word: StateWord,
     /// Operations of this attempt that are not done yet.
     pending: AtomicU32,
-    ops: OnceLock<Box<[Arc<dyn LinkOp>]>>,
+    /// What the link carries it by, and the channel of that link.
+    ops: RwLock<Arc<[Arc<dyn LinkOp>]>>,
+    admitted: AtomicU64,
     /// What this attempt sends when its data is visible, with its reserved room in the peer's inbox.
     /// The attempt stands beside it: the next may be posted before the end of this one is seen to.
     outgoing: Mutex<Option<(u32, Reservation)>>,
@@ -217,9 +220,9 @@ pub(crate) struct TransferCore {
 pub(crate) struct NewTransfer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: Arc<Peer>,
-    pub(crate) op: Op,
-    pub(crate) blocks: u64,
-    pub(crate) bytes: u64,
+    pub(crate) plan: Plan,
+    pub(crate) local: Arc<[Arc<LocalRegion>]>,
+    pub(crate) remote: Arc<[RemoteRef]>,
     pub(crate) options: TransferOptions,
 }
 
@@ -229,13 +232,14 @@ impl TransferCore {
             shared: new.shared,
             peer: new.peer,
             handle: OnceLock::new(),
-            op: new.op,
-            blocks: new.blocks,
-            bytes: new.bytes,
+            plan: Arc::new(new.plan),
+            local: new.local,
+            remote: new.remote,
             notification: new.options.notification.map(Into::into),
             word: StateWord::new(),
             pending: AtomicU32::new(0),
-            ops: OnceLock::new(),
+            ops: RwLock::new(Arc::new([])),
+            admitted: AtomicU64::new(0),
             outgoing: Mutex::new(None),
             fault: Mutex::new(None),
             queue: new.options.queue.as_ref().map(CompletionQueue::downgrade),
@@ -251,14 +255,39 @@ impl TransferCore {
         self.handle.get().copied().unwrap_or_default()
     }
 
-    /// Gives the transfer its handle and its operations. Once, before anybody else sees it.
-    pub(crate) fn arm_with(&self, handle: u64, ops: Box<[Arc<dyn LinkOp>]>) {
+    /// Gives the transfer its handle. Once, before anybody else sees it.
+    pub(crate) fn name(&self, handle: u64) {
         let _ = self.handle.set(handle);
-        let _ = self.ops.set(ops);
     }
 
-    fn ops(&self) -> &[Arc<dyn LinkOp>] {
-        self.ops.get().map(AsRef::as_ref).unwrap_or_default()
+    /// Has a link take the transfer on. May block for a while.
+    pub(crate) fn admit(self: &Arc<Self>, link: &dyn Link, channel: u64) -> Result<(), AdmitError> {
+        let sink = Arc::downgrade(&(self.clone() as Arc<dyn OpSink>));
+        let ops = link.admit(OpRequest {
+            op: self.plan.op(),
+            plan: self.plan.clone(),
+            local: self.local.clone(),
+            remote: self.remote.clone(),
+            sink,
+        })?;
+        *self.ops.write().unwrap_or_else(|e| e.into_inner()) = ops.into();
+        self.admitted.store(channel, SeqCst);
+        Ok(())
+    }
+
+    /// Has the link that the peer has now take the transfer on, unless that is done or an attempt is not quiet.
+    pub(crate) fn admit_anew(self: &Arc<Self>) {
+        let Some((link, channel)) = self.peer.link() else { return };
+        if self.admitted.load(SeqCst) == channel || !self.word.snapshot().is_quiet() {
+            return;
+        }
+        if let Err(error) = self.admit(&*link, channel) {
+            tracing::debug!(target: "kvferry::transfer", peer = %self.peer.name, "not ready for the new link: {error:?}");
+        }
+    }
+
+    fn ops(&self) -> Arc<[Arc<dyn LinkOp>]> {
+        self.ops.read().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
     /// The route of most bytes.
@@ -274,6 +303,9 @@ impl TransferCore {
         if let Some(cause) = self.peer.gone() {
             return Err(PostError::Fault(cause));
         }
+        if self.peer.channel() != Some(self.admitted.load(SeqCst)) {
+            return Err(PostError::Fault(self.on_another_link()));
+        }
         let slot = self.peer.take_slot(self.shared.settings.queue_depth)?;
         let reserved = notification.map(|n| self.peer.reserve(n.to_vec())).transpose()?;
         let Ok(attempt) = self.word.post() else {
@@ -284,19 +316,20 @@ impl TransferCore {
         *crate::lock(&self.outgoing) = reserved.map(|r| (attempt, r));
         self.shared.counters.in_flight.fetch_add(1, Relaxed);
         self.timing.start();
-        self.pending.store(self.ops().len() as u32, SeqCst);
-        for op in self.ops() {
+        let ops = self.ops();
+        self.pending.store(ops.len() as u32, SeqCst);
+        for op in ops.iter() {
             if !self.word.enter(attempt) {
                 break;
             }
             if op.submit(attempt).is_err() {
                 self.word.exit();
                 self.end(attempt, Phase::Cancelled);
-                self.ops().iter().for_each(|op| op.request_cancel());
+                ops.iter().for_each(|op| op.request_cancel());
                 return Err(PostError::Backlog { depth: self.shared.settings.queue_depth });
             }
         }
-        if self.ops().is_empty() && self.word.enter(attempt) {
+        if ops.is_empty() && self.word.enter(attempt) {
             self.word.exit();
             self.landed(attempt);
         }
@@ -306,6 +339,19 @@ impl TransferCore {
         }
         self.timing.posted(begun.elapsed());
         Ok(())
+    }
+
+    /// The link that the transfer was made ready for is lost: makes it ready for the new one, if there is one.
+    fn on_another_link(self: &Arc<Self>) -> FaultCause {
+        if self.peer.channel().is_some() {
+            let core = self.clone();
+            let started = kvferry_sys::spawn_quiet("kvferry-admit", move || core.admit_anew());
+            if let Err(error) = started {
+                tracing::warn!(target: "kvferry::transfer", "no thread to make a transfer ready: {error}");
+            }
+        }
+        let detail = "it is being made ready for a new one: post again".into();
+        FaultCause::LinkLost { peer: self.peer.name.clone(), detail }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -332,11 +378,12 @@ impl TransferCore {
     }
 
     fn fault_of(&self, cause: FaultCause) -> TransferFault {
-        let op = match self.op {
+        let op = match self.plan.op() {
             Op::Read => "read",
             Op::Write => "write",
         };
-        TransferFault { op, peer: self.peer.name.clone(), blocks: self.blocks, bytes: self.bytes, cause }
+        let (blocks, bytes) = (self.plan.blocks(), self.plan.bytes());
+        TransferFault { op, peer: self.peer.name.clone(), blocks, bytes, cause }
     }
 
     /// Ends the transfer as failed if it is active.
@@ -439,7 +486,7 @@ impl TransferCore {
     }
 
     pub(crate) fn telemetry(&self) -> Telemetry {
-        self.timing.read(self.blocks, self.bytes, self.route())
+        self.timing.read(self.plan.blocks(), self.plan.bytes(), self.route())
     }
 
     /// The data of an attempt is visible at its destination: notify, or be done.
@@ -480,7 +527,7 @@ impl TransferCore {
         if phase == Phase::Done
             && let Some(route) = self.route()
         {
-            self.shared.counters.done(route.path, route.mechanism, self.bytes);
+            self.shared.counters.done(route.path, route.mechanism, self.plan.bytes());
         }
         if let Some(queue) = self.queue.as_ref().and_then(WeakQueue::upgrade) {
             let status = self.status_of(attempt, phase);
@@ -539,10 +586,10 @@ impl fmt::Debug for TransferCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transfer")
             .field("handle", &self.handle())
-            .field("op", &self.op)
+            .field("op", &self.plan.op())
             .field("peer", &self.peer.name)
-            .field("blocks", &self.blocks)
-            .field("bytes", &self.bytes)
+            .field("blocks", &self.plan.blocks())
+            .field("bytes", &self.plan.bytes())
             .field("status", &self.status())
             .finish_non_exhaustive()
     }

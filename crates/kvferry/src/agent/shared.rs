@@ -161,16 +161,16 @@ impl Shared {
         crate::lock(&self.parting).contains_key(peer)
     }
 
-    /// Looks whether all of them are quiet, and forgets them then.
+    /// Looks whether all of them are quiet.
     pub(super) fn has_parted(&self, peer: &str) -> bool {
         let mut parting = crate::lock(&self.parting);
         let Some(transfers) = parting.get_mut(peer) else { return true };
         transfers.retain(|t| !t.is_quiet());
-        let done = transfers.is_empty();
-        if done {
-            parting.remove(peer);
-        }
-        done
+        transfers.is_empty()
+    }
+
+    pub(super) fn forget_parting(&self, peer: &str) {
+        crate::lock(&self.parting).remove(peer);
     }
 
     /// Gives regions up without waiting: the control thread sees to the rest.

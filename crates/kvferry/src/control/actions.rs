@@ -13,6 +13,7 @@ use crate::{
     error::{ConnectError, FaultCause, LostCause, NotifyError},
     peer::LinkState,
     queue::Event,
+    transfer::TransferCore,
     transport::{Acknowledge, AttachContext, Attached, Message, Outbox},
 };
 
@@ -301,7 +302,17 @@ impl Control {
             }
             // Whom it replaced is dead from now on: it is this incarnation that answers.
             self.shared.peers().table.reached(&identity);
+            let again = channel.attempt.again;
             peer.set_link(LinkState::Up { link, channel: id });
+            if again {
+                // Not here: a link may have to wait for messages that only this thread can hear.
+                let started = kvferry_sys::spawn_quiet("kvferry-admit", move || {
+                    peer.transfers().iter().for_each(TransferCore::admit_anew);
+                });
+                if let Err(error) = started {
+                    tracing::warn!(target: "kvferry::transfer", "no thread to make transfers ready: {error}");
+                }
+            }
         }
         if self.up.insert(identity.clone()) {
             self.shared.counters.peer_up();

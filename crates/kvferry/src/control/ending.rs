@@ -133,7 +133,9 @@ impl Control {
     }
 
     fn no_longer_up(&mut self, identity: Identity, cause: LostCause) {
-        let elsewhere = self.channels.values().any(|c| c.up && c.session.peer() == Some(&identity));
+        // One that is being connected again decides for itself.
+        let counts = |c: &Channel| c.up || c.attempt.again;
+        let elsewhere = self.channels.values().any(|c| counts(c) && c.session.peer() == Some(&identity));
         if !elsewhere {
             self.not_up(identity, cause);
         }
