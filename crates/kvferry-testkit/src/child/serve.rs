@@ -34,6 +34,7 @@ impl World {
             | Request::Unmark { .. }
             | Request::Marks { .. }
             | Request::Scan { .. }
+            | Request::Digest { .. }
             | Request::Renew { .. }
             | Request::Compare { .. }
             | Request::Withhold { .. }
@@ -81,6 +82,7 @@ impl World {
                 answer(self.area(buffer).map(|area| area.marks(offset, step)))
             }
             Request::Scan { buffer, seed } => answer(self.area(buffer).map(|area| area.scan(seed, false))),
+            Request::Digest { buffer } => answer(self.area(buffer).map(|area| area.digest())),
             Request::Renew { buffer, seed } => answer(self.area(buffer).map(|area| area.scan(seed, true))),
             Request::Compare { buffer, seed, block, pairs } => {
                 answer(self.area(buffer).map(|area| area.compare(seed, block, &pairs)))

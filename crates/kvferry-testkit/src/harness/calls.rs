@@ -88,6 +88,12 @@ impl Worker {
         self.expect(&Request::Scan { buffer: buffer.index, seed })
     }
 
+    /// The digest of a scan.
+    #[track_caller]
+    pub fn digest(&self, buffer: Buffer) -> u64 {
+        self.expect(&Request::Digest { buffer: buffer.index })
+    }
+
     /// Counts and digests, then poisons.
     #[track_caller]
     pub fn renew(&self, buffer: Buffer, seed: u64) -> Scan {

@@ -74,7 +74,9 @@ pub enum Request {
     Marks { buffer: usize, offset: u64, step: u64 },
     /// Counts and digests the buffer's words: a [`Scan`].
     Scan { buffer: usize, seed: u64 },
-    /// The same, and then writes [`POISON`] over all of it.
+    /// The digest alone, which is quicker.
+    Digest { buffer: usize },
+    /// As [`Request::Scan`], and then writes [`POISON`] over all of it.
     Renew { buffer: usize, seed: u64 },
     /// Compares blocks with where they came from; answers with the [`Mismatch`] if there is one.
     Compare { buffer: usize, seed: u64, block: u64, pairs: Vec<(u32, u32)> },

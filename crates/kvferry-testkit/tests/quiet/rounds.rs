@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kvferry_testkit::harness::{Chance, Failure, Request, Scan, State, Times, now_ns, rounds, sleep_until};
+use kvferry_testkit::harness::{Chance, Failure, Request, State, Times, now_ns, rounds, sleep_until};
 
 use crate::rig::{BLOCK, By, Rig, SEED};
 
@@ -36,7 +36,7 @@ const ACTS: [Act; 6] = [
 struct Watched {
     pool: usize,
     until: u64,
-    before: Scan,
+    digest: u64,
     what: String,
 }
 
@@ -80,76 +80,86 @@ fn reads_by_the_target_over_cma_with_yama_injected() {
     every_act(By::CmaByTarget, false, 20);
 }
 
+/// What an act's rounds came to.
+#[derive(Default)]
+struct Tally {
+    /// The share of poison that was left, a round.
+    shares: Vec<f64>,
+    returns: Times,
+    /// Within how many nanoseconds of the post acts come: longer while they come early, shorter while they come late, whatever
+    /// the machine gives us just now.
+    window: u64,
+    watched: Vec<Watched>,
+}
+
 fn every_act(by: By, write: bool, times: u32) {
     let mut rig = Rig::new(by, write, BYTES, POOLS);
     let mut whole: Vec<u64> = (0..3).map(|round| rig.whole(round)).collect();
     whole.sort_unstable();
     println!("{by:?}: 256 MiB in {:.1?}", Duration::from_nanos(whole[1]));
-    // Follows what the machine gives us just now: longer while acts come early, shorter while they come late.
-    let mut window = whole[1];
     let mut chance = Chance::seeded();
-    let mut watched = Vec::new();
     for act in ACTS {
-        let mut shares = Vec::new();
-        let mut returns = Times::default();
+        let mut tally = Tally { window: whole[1], ..Tally::default() };
         for round in 0..rounds(times) {
-            let pool = next_pool(&rig, &mut watched);
-            let moment = chance.below(window);
-            let (share, took, settled) = one_round(&mut rig, act, pool, moment, &mut chance);
-            shares.push(share);
-            window = if share == 0.0 { window * 8 / 10 } else { window * 11 / 10 };
-            window = window.max(1_000_000);
-            returns.push(took);
+            let pool = tally.next_pool(&rig);
+            let moment = chance.below(tally.window);
+            let (took, digest) = one_round(&mut rig, act, pool, moment, &mut chance);
+            tally.returns.push(took);
             let watch = if round % WATCH == WATCH / 2 { 1_000_000_000 } else { 50_000_000 };
             let what = format!("{by:?} {act:?}, round {round}");
-            watched.push(Watched { pool, until: now_ns() + watch, before: settled, what });
+            tally.watched.push(Watched { pool, until: now_ns() + watch, digest, what });
         }
-        let inside = shares.iter().filter(|share| **share > 0.0 && **share < 1.0).count();
-        let most = shares.iter().copied().fold(0.0, f64::max);
-        returns.print(&format!(
-            "{by:?} {act:?}: {inside} of {} inside a transfer, most left {most:.2}; return",
-            shares.len()
-        ));
-        assert!(
-            inside * 4 >= shares.len(),
-            "{act:?}: only {inside} of {} came inside a transfer",
-            shares.len()
-        );
-        assert!(most > 0.25, "{act:?}: never was more than {most:.2} of the poison left");
+        while let Some(watched) = tally.watched.pop() {
+            tally.look_again(&rig, &watched);
+        }
+        tally.check(&format!("{by:?} {act:?}"));
     }
-    watched.drain(..).for_each(|watched| look_again(&rig, &watched));
 }
 
-/// A pool that nobody watches, after the oldest watch if all are watched.
-fn next_pool(rig: &Rig, watched: &mut Vec<Watched>) -> usize {
-    let due = now_ns();
-    let (over, left): (Vec<_>, Vec<_>) = watched.drain(..).partition(|w| w.until <= due);
-    over.iter().for_each(|watched| look_again(rig, watched));
-    *watched = left;
-    if let Some(free) = (0..POOLS).find(|pool| watched.iter().all(|w| w.pool != *pool)) {
-        return free;
+impl Tally {
+    /// A pool that nobody watches, after the oldest watch if all are watched.
+    fn next_pool(&mut self, rig: &Rig) -> usize {
+        let now = now_ns();
+        while let Some(due) = self.watched.iter().position(|w| w.until <= now) {
+            let due = self.watched.swap_remove(due);
+            self.look_again(rig, &due);
+        }
+        if let Some(free) = (0..POOLS).find(|pool| self.watched.iter().all(|w| w.pool != *pool)) {
+            return free;
+        }
+        let first = (0..POOLS).min_by_key(|&i| self.watched[i].until).expect("some pools");
+        let first = self.watched.swap_remove(first);
+        self.look_again(rig, &first);
+        first.pool
     }
-    let first = (0..watched.len()).min_by_key(|&i| watched[i].until).expect("all are watched");
-    let first = watched.remove(first);
-    look_again(rig, &first);
-    first.pool
+
+    fn look_again(&mut self, rig: &Rig, watched: &Watched) {
+        sleep_until(watched.until);
+        let what = &watched.what;
+        let scan = rig.receiver().renew(rig.pools[watched.pool].buffer, SEED);
+        assert_eq!(scan.foreign(), 0, "{what}: bytes from nowhere: {scan:?}");
+        assert_eq!(scan.marks, BYTES / BLOCK, "{what}: memory moved after it was handed back");
+        assert_eq!(scan.digest, watched.digest, "{what}: memory changed after it was handed back");
+        // Marks stand where poison or pattern did.
+        let left = if scan.pattern == 0 { 1.0 } else { scan.poisoned() };
+        self.window = if left == 0.0 { self.window * 8 / 10 } else { self.window * 11 / 10 }.max(1_000_000);
+        self.shares.push(left);
+    }
+
+    fn check(&self, what: &str) {
+        let rounds = self.shares.len();
+        let inside = self.shares.iter().filter(|share| **share > 0.0 && **share < 1.0).count();
+        let most = self.shares.iter().copied().filter(|share| *share < 1.0).fold(0.0, f64::max);
+        self.returns
+            .print(&format!("{what}: {inside} of {rounds} inside a transfer, most left {most:.2}; return"));
+        assert!(inside * 4 >= rounds, "{what}: only {inside} of {rounds} came inside a transfer");
+        assert!(most > 0.25, "{what}: never was more than {most:.2} of the poison left");
+    }
 }
 
-fn look_again(rig: &Rig, watched: &Watched) {
-    sleep_until(watched.until);
-    let after = rig.receiver().renew(rig.pools[watched.pool].buffer, SEED);
-    assert_eq!(watched.before, after, "{}: memory changed after it was handed back", watched.what);
-}
-
-/// One transfer and one act at `moment` nanoseconds into it. Returns the share of the poison that is left, how long the act
-/// took to return, and what the pool holds then.
-fn one_round(
-    rig: &mut Rig,
-    act: Act,
-    pool: usize,
-    moment: u64,
-    chance: &mut Chance,
-) -> (f64, Duration, Scan) {
+/// One transfer and one act at `moment` nanoseconds into it. Returns how long the act took to return, and the
+/// digest of the pool then.
+fn one_round(rig: &mut Rig, act: Act, pool: usize, moment: u64, chance: &mut Chance) -> (Duration, u64) {
     let transfer = rig.prepared(pool);
     let (here, there) = if rig.write { (rig.source, rig.pools[pool]) } else { (rig.pools[pool], rig.source) };
     let timeout_ms = None;
@@ -173,13 +183,11 @@ fn one_round(
     outcome.unwrap_or_else(|failure| panic!("{:?} {act:?}: {failure:?}", rig.by));
     // Too late to be posted is as good a moment as any.
     let posted: Result<(), Failure> = posted.finish();
-    let settled = rig.receiver().scan(rig.pools[pool].buffer, SEED);
-    assert_eq!(settled.foreign(), 0, "{:?} {act:?}: bytes from nowhere: {settled:?}", rig.by);
-    assert_eq!(settled.marks, BYTES / BLOCK, "{:?} {act:?}: memory moved after it was handed back", rig.by);
+    let digest = rig.receiver().digest(rig.pools[pool].buffer);
     rig.sender().expect::<()>(&Request::Unmark { buffer: from, offset: marks.1, step: BLOCK, seed: SEED });
     check_end(rig, act, transfer, &posted);
     repair(rig, act, pool);
-    (settled.poisoned(), Duration::from_nanos(returned.saturating_sub(start + moment)), settled)
+    (Duration::from_nanos(returned.saturating_sub(start + moment)), digest)
 }
 
 /// The transfer must have ended, for the right reason.
