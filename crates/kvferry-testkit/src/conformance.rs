@@ -177,20 +177,21 @@ impl Scattered {
         }
     }
 
-    /// Bytes that have arrived. Panics if a word is neither what it was nor what was to come.
+    /// Bytes that have arrived. Panics if one is neither what it was nor what was to come.
     #[track_caller]
     fn arrived(&self, destination: &Pool, pattern: Pattern) -> u64 {
-        let mut bytes = vec![0; self.block as usize];
+        let bytes = || vec![0; self.block as usize];
+        let (mut there, mut new, mut old) = (bytes(), bytes(), bytes());
         let mut arrived = 0;
         for (from, to) in self.ways() {
-            destination.load(to, &mut bytes);
-            let (new, old) = (pattern.matching(from, &bytes), Pattern::POISON.matching(to, &bytes));
-            assert_eq!(
-                new + old,
-                self.block,
-                "a block is neither as it was nor as it should be nor a mixture"
-            );
-            arrived += new;
+            destination.load(to, &mut there);
+            pattern.fill(from, &mut new);
+            Pattern::POISON.fill(to, &mut old);
+            // Byte by byte: a wire may end in the midst of a word.
+            for (there, (new, old)) in there.iter().zip(new.iter().zip(&old)) {
+                assert!(there == new || there == old, "a block is neither as it was nor as it should be nor a mixture");
+                arrived += u64::from(there == new);
+            }
         }
         arrived
     }

@@ -47,6 +47,40 @@ struct State {
     open: bool,
 }
 
+/// Notes the names of the threads that come to a point. Dropping it ends that.
+#[derive(Debug)]
+pub struct Witness {
+    names: Arc<Mutex<Vec<String>>>,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+impl Witness {
+    /// Notes all that come to `point` from now on.
+    pub fn at(point: Point) -> Self {
+        let alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
+        let names = Arc::new(Mutex::new(Vec::new()));
+        let theirs = names.clone();
+        kvferry::testing::set_hook(Some(Box::new(move |at| {
+            if at == point {
+                let name = std::thread::current().name().unwrap_or_default().to_owned();
+                theirs.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+            }
+        })));
+        Self { names, _alone: alone }
+    }
+
+    /// The names so far; the list begins anew.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        kvferry::testing::set_hook(None);
+    }
+}
+
 impl Slow {
     /// From now on everything that comes to `point` sleeps there for `time`.
     pub fn at(point: Point, time: Duration) -> Self {

@@ -6,6 +6,7 @@ pub mod conformance;
 mod faulty;
 pub mod harness;
 pub mod hook;
+pub mod hosts;
 mod late;
 mod memory;
 mod pair;

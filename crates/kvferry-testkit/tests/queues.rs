@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use kvferry::{CompletionQueue, Event, LostCause, Op, PostError, Settings, Status, Transfer, TransferOptions};
+use kvferry::{
+    CompletionQueue, Event, LostCause, Op, PostError, Settings, Status, Transfer, TransferOptions,
+};
 use kvferry_testkit::hook::{Pause, Point, Slow, unpaused};
 use kvferry_testkit::{MemoryClass, PATIENCE, Pair, Pattern, Side, agent_with, eventually, expect_done, run};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +38,8 @@ fn so_many_transfers_can_be_posted_to_a_peer_and_no_more() {
     let pair = Pair::with(settings(2), (MemoryClass::Private, MemoryClass::Private), LEN);
     let other = Side::new(agent_with("other", Settings::default()), MemoryClass::Private, LEN);
     pair.left.meet(&other);
-    let make = |n: u64| pair.left.one_block(Op::Write, &pair.right, n * 65536, 65536, TransferOptions::default());
+    let make =
+        |n: u64| pair.left.one_block(Op::Write, &pair.right, n * 65536, 65536, TransferOptions::default());
     let transfers: Vec<_> = (0..3).map(make).collect();
     transfers[0].post().expect("a post");
     transfers[1].post().expect("a post");
@@ -78,6 +81,36 @@ fn a_failed_post_leaves_no_trace_in_the_queue() {
         run(&large);
     }
     assert_eq!(pair.left.agent.stats().queue_depth, 0);
+}
+
+#[test]
+fn dropping_what_has_landed_gives_its_place_back() {
+    let _unpaused = unpaused();
+    let pair = Pair::with(settings(4), (MemoryClass::Private, MemoryClass::Private), LEN);
+    let queue = pair.left.agent.completion_queue().expect("a queue");
+    for n in 0..200_usize {
+        // Copied by the post itself: at the drop the notification is on its way.
+        let options = TransferOptions::default().notify(n.to_string()).queue(&queue);
+        let transfer = pair.left.one_block(Op::Write, &pair.right, 0, 64, options);
+        eventually("room", || match transfer.post() {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error.code(), "post.backlog");
+                false
+            }
+        });
+        drop(transfer);
+    }
+    eventually("nothing is posted", || pair.left.agent.stats().queue_depth == 0);
+    // Each was told, or cancelled before it could be.
+    let mut ended = 0;
+    let mut told = 0;
+    eventually("all have ended", || {
+        ended += drain(&queue).iter().filter(|event| matches!(event, Event::Completed { .. })).count();
+        told += pair.right.agent.notifications().len();
+        ended == 200
+    });
+    assert_eq!(told as u64 + pair.left.agent.stats().cancels, 200);
 }
 
 #[test]
@@ -134,7 +167,9 @@ fn completions_come_through_a_descriptor() {
         while ended.len() < transfers.len() {
             assert!(readable(&queue, PATIENCE), "{} of {}", ended.len(), transfers.len());
             // Readable means that there is one to take.
-            let Some(Event::Completed { transfer, status }) = queue.try_next() else { panic!("no completion") };
+            let Some(Event::Completed { transfer, status }) = queue.try_next() else {
+                panic!("no completion")
+            };
             assert_eq!(ended.insert(transfer, status), None, "each once");
         }
         assert!(transfers.iter().all(|transfer| ended[&transfer.handle()] == Status::Done));
@@ -178,7 +213,10 @@ fn a_cancelled_and_a_failed_transfer_complete_too() {
     pause.open();
     transfer.cancel().expect("now it is");
     transfer.post().expect("a post");
-    assert_eq!(queue.wait(PATIENCE).map(|event| matches!(event, Event::Completed { status: Status::Done, .. })), Some(true));
+    assert_eq!(
+        queue.wait(PATIENCE).map(|event| matches!(event, Event::Completed { status: Status::Done, .. })),
+        Some(true)
+    );
     drop(pause);
 
     let pause = Pause::at(Point::BeforeCopy);
@@ -193,7 +231,9 @@ fn a_cancelled_and_a_failed_transfer_complete_too() {
     // Held in its only chunk it may still have finished.
     match queue.wait(PATIENCE) {
         Some(Event::Completed { status: Status::Done, .. }) => {}
-        Some(Event::Completed { status: Status::Failed(fault), .. }) => assert_eq!(fault.code(), "region.revoked"),
+        Some(Event::Completed { status: Status::Failed(fault), .. }) => {
+            assert_eq!(fault.code(), "region.revoked")
+        }
         other => panic!("unexpected: {other:?}"),
     }
 }
@@ -201,12 +241,15 @@ fn a_cancelled_and_a_failed_transfer_complete_too() {
 #[test]
 fn queues_are_independent_and_end_when_they_are_dropped() {
     let _unpaused = unpaused();
-    let pair = Pair::new(MemoryClass::Private, LEN);
+    let side = |stem| Side::new(agent_with(stem, Settings::default()), MemoryClass::Private, LEN);
+    let pair = Pair { left: side("left"), right: side("right") };
     let agent = &pair.left.agent;
     let (events, one, two) = (agent.events(), agent.completion_queue(), agent.completion_queue());
     let (events, one, two) = (events.expect("a queue"), one.expect("a queue"), two.expect("a queue"));
+    pair.left.meet(&pair.right);
     let clone = one.clone();
-    let transfer = pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default().queue(&one));
+    let transfer =
+        pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default().queue(&one));
     let up = |queue: &CompletionQueue| matches!(queue.wait(PATIENCE), Some(Event::PeerUp { peer, .. }) if peer == pair.right.name());
     assert!(up(&events) && up(&one) && up(&two), "all queues hear of peers");
     run(&transfer);
@@ -365,7 +408,8 @@ fn a_post_waits_for_nobody() {
     let pause = Pause::at(Point::BeforeCopy);
     let pair = Pair::new(MemoryClass::Private, 16 << 20);
     pair.left.pool.fill(Pattern::new(1));
-    let make = |n: u64| pair.left.one_block(Op::Write, &pair.right, n << 14, 1 << 14, TransferOptions::default());
+    let make =
+        |n: u64| pair.left.one_block(Op::Write, &pair.right, n << 14, 1 << 14, TransferOptions::default());
     let transfers: Vec<_> = (0..512).map(make).collect();
     let large = pair.left.one_block(Op::Read, &pair.right, 8 << 20, 8 << 20, TransferOptions::default());
     large.post().expect("a post");
