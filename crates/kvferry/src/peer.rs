@@ -296,8 +296,8 @@ impl Peer {
     }
 
     /// Without a session: a bare notification waits in the sender for the next one, if it is one that a session knew.
-    pub(crate) fn issue_later(&self, reservation: Reservation, bare: bool) {
-        if let (true, Some(sender)) = (bare, &mut *crate::lock(&self.sender))
+    pub(crate) fn issue_later(&self, reservation: Reservation) {
+        if let Some(sender) = &mut *crate::lock(&self.sender)
             && let Err(error) = sender.issue(reservation, None)
         {
             tracing::debug!(target: "kvferry::notify", peer = %self.name, "a notification was dropped: {error}");

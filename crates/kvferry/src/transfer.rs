@@ -3,7 +3,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Condvar, Mutex, OnceLock, RwLock, Weak,
+        Arc, Condvar, Mutex, OnceLock, RwLock,
         atomic::{
             AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
@@ -20,7 +20,7 @@ use kvferry_sys::{Phase, StateWord};
 use crate::{
     agent::Shared,
     control::Command,
-    error::{CancelError, FaultCause, NotifyError, PostError, ReleaseError, TransferFault, WaitTimeout},
+    error::{CancelError, FaultCause, PostError, ReleaseError, TransferFault, WaitTimeout},
     path::Route,
     peer::Peer,
     queue::{CompletionQueue, Event, WeakQueue},
@@ -500,7 +500,7 @@ impl TransferCore {
         if self.word.land(attempt)
             && let Some(reservation) = self.take_outgoing(attempt)
         {
-            let token = NotifyToken { transfer: Arc::downgrade(self), attempt };
+            let token = NotifyToken { transfer: self.clone(), attempt };
             self.shared.mailbox.send(Command::Notify {
                 peer: self.peer.clone(),
                 reservation,
@@ -596,25 +596,23 @@ impl fmt::Debug for TransferCore {
 }
 
 /// Names the attempt that a notification belongs to.
+///
+/// It holds the transfer: one that was given up while its notification was on the way still has to come to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct NotifyToken {
-    transfer: Weak<TransferCore>,
+    transfer: Arc<TransferCore>,
     attempt: u32,
 }
 
 impl NotifyToken {
     /// The peer's engine has the notification.
     pub(crate) fn acknowledged(&self) {
-        if let Some(core) = self.transfer.upgrade() {
-            core.end(self.attempt, Phase::Done);
-        }
+        self.transfer.end(self.attempt, Phase::Done);
     }
 
-    /// The notification could not be sent.
-    pub(crate) fn refused(&self, error: &NotifyError) {
-        if let Some(core) = self.transfer.upgrade() {
-            let detail = error.to_string();
-            core.fail_attempt(self.attempt, FaultCause::LinkLost { peer: core.peer.name.clone(), detail });
-        }
+    /// The notification was not sent, or it is not known whether the peer has it.
+    pub(crate) fn lost(&self, detail: &str) {
+        let peer = self.transfer.peer.name.clone();
+        self.transfer.fail_attempt(self.attempt, FaultCause::LinkLost { peer, detail: detail.into() });
     }
 }

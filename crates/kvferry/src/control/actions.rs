@@ -10,7 +10,7 @@ use super::{
     channel::{Attempt, Channel, Read, Wire},
 };
 use crate::{
-    error::{ConnectError, FaultCause, LostCause, NotifyError},
+    error::{ConnectError, FaultCause, LostCause},
     peer::LinkState,
     queue::Event,
     transfer::TransferCore,
@@ -25,17 +25,17 @@ impl Control {
             Command::Notify { peer, reservation, token } => {
                 let to = |c: &Channel| c.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, &peer));
                 let Some((&id, channel)) = self.channels.iter_mut().find(|(_, c)| to(c)) else {
-                    // Without a channel its transfer has failed with the link, and a bare one waits for the next, if there
-                    // will be one.
-                    return peer.issue_later(reservation, token.is_none());
+                    return match token {
+                        Some(token) => token.lost("the link was lost before the notification was sent"),
+                        None => peer.issue_later(reservation),
+                    };
                 };
                 let token = token.map(|token| channel.token(token));
                 match channel.session.command(now, Order::Notify { reservation, token }) {
                     Ok(()) => self.shared.counters.notification_sent(),
                     Err(error) => {
-                        let error = NotifyError::Unreachable { code: "link.lost", text: error.to_string() };
                         if let Some(token) = token.and_then(|t| channel.tokens.remove(&t)) {
-                            token.refused(&error);
+                            token.lost(&error.to_string());
                         }
                     }
                 }
@@ -161,8 +161,8 @@ impl Control {
                 }
             }
             Action::NotifyDropped { token } => {
-                // Its transfer fails with the link, whose loss is the next action.
-                channel.tokens.remove(&token);
+                // Its transfer fails with the link, whose loss comes next and says why.
+                channel.dropped.extend(channel.tokens.remove(&token));
             }
             Action::Revoked { epoch, scope } => self.revoked(id, epoch, &scope),
             Action::RevokeAcked { epoch } => {

@@ -59,6 +59,8 @@ pub(super) struct Channel {
     pub(super) died: bool,
     pub(super) tokens: HashMap<u64, NotifyToken>,
     pub(super) last_token: u64,
+    /// Transfers whose notification was not acknowledged when the link was lost.
+    pub(super) dropped: Vec<NotifyToken>,
     /// Descriptors of transport messages that the session is about to send.
     pub(super) sending_fds: VecDeque<Vec<Arc<OwnedFd>>>,
     reader: FrameReader,
@@ -146,6 +148,7 @@ impl Channel {
             died: false,
             tokens: HashMap::new(),
             last_token: 0,
+            dropped: Vec::new(),
             sending_fds: VecDeque::new(),
             reader: FrameReader::new(),
             came_fds: VecDeque::new(),

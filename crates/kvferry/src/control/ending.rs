@@ -46,6 +46,7 @@ impl Control {
         let peer = channel.peer.take();
         let attempt = std::mem::take(&mut channel.attempt);
         let broken_by = channel.broken_by.take();
+        let dropped = std::mem::take(&mut channel.dropped);
         let attach_error = channel.attach_error.take();
         let (sender, receiver) = channel.session.into_notify();
         if let (Some(receiver), Some(identity)) = (receiver, &identity)
@@ -78,6 +79,8 @@ impl Control {
                 }
             }
         }
+        // Those that somebody still holds have failed with the peer or the link by now; the others fail here.
+        dropped.iter().for_each(|token| token.lost("it is not known whether the peer has the notification"));
     }
 
     /// The channel that we opened is over, after it was up.
