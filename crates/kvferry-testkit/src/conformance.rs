@@ -189,7 +189,10 @@ impl Scattered {
             Pattern::POISON.fill(to, &mut old);
             // Byte by byte: a wire may end in the midst of a word.
             for (there, (new, old)) in there.iter().zip(new.iter().zip(&old)) {
-                assert!(there == new || there == old, "a block is neither as it was nor as it should be nor a mixture");
+                assert!(
+                    there == new || there == old,
+                    "a block is neither as it was nor as it should be nor a mixture"
+                );
                 arrived += u64::from(there == new);
             }
         }
