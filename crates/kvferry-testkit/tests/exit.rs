@@ -124,6 +124,8 @@ fn an_agent_dropped_with_live_transfers_and_registrations() {
             b.deregister(registered.region).unwrap_or_else(|e| panic!("{e:?}"));
             b.expect::<()>(&Request::Free { buffer: registered.buffer.index });
         }
+        drop(a);
+        b.event("lost", "a").unwrap_or_else(|e| panic!("{e:?}"));
     }
     times.print("drop with live transfers");
 }
