@@ -14,7 +14,7 @@ use crate::{
     control::Command,
     error::{
         AllocError, ConnectError, DeregisterError, DisconnectError, FaultCause, LostCause, NotifyError,
-        PrepareError, RegionFault, RegisterError, TransferError, UnknownPeer,
+        PeerError, PrepareError, RegionFault, RegisterError, TransferError,
     },
     inbox::Notification,
     links::wait_until,
@@ -154,6 +154,9 @@ impl Agent {
     /// # Errors
     /// `len` is 0, or the system has no room.
     pub fn alloc(&self, len: usize) -> Result<SharedBuf, AllocError> {
+        if self.shared().forked() {
+            return Err(AllocError::Forked);
+        }
         self.shared().registry.allocs().alloc(len, self.settings().collapse)
     }
 
@@ -334,9 +337,12 @@ impl Agent {
     ///
     /// # Errors
     /// No metadata of that name is loaded.
-    pub fn remove_remote(&self, peer: &str) -> Result<(), UnknownPeer> {
+    pub fn remove_remote(&self, peer: &str) -> Result<(), PeerError> {
         let shared = self.shared();
-        let found = shared.peers().remove(peer).ok_or_else(|| UnknownPeer(peer.into()))?;
+        if shared.forked() {
+            return Err(PeerError::Forked);
+        }
+        let found = shared.peers().remove(peer).ok_or_else(|| PeerError::Unknown(peer.into()))?;
         shared.part_with(&found, LostCause::DisconnectedByUs);
         Ok(())
     }
@@ -356,6 +362,9 @@ impl Agent {
     /// A copy that the peer has begun may still be under way: call again. Or nothing is known of that name.
     pub fn disconnect_within(&self, peer: &str, timeout: Duration) -> Result<(), DisconnectError> {
         let shared = self.shared();
+        if shared.forked() {
+            return Err(DisconnectError::Forked);
+        }
         let known = shared.peers().remove(peer);
         if known.is_none() && !shared.links.knows(peer) && !shared.is_parting(peer) {
             return Err(DisconnectError::Unknown(peer.into()));
@@ -387,6 +396,9 @@ impl Agent {
 
     /// Whether a peer's metadata is loaded and, if blocks are given, covers each of them.
     pub fn check_remote<'a>(&self, peer: &str, blocks: Option<(MemoryKind, Blocks<'a>)>) -> bool {
+        if self.shared().forked() {
+            return false;
+        }
         let Some(peer) = self.shared().peer(peer) else { return false };
         if peer.gone().is_some() {
             return false;
@@ -398,8 +410,11 @@ impl Agent {
     ///
     /// # Errors
     /// No metadata of that name is loaded.
-    pub fn path(&self, peer: &str) -> Result<Vec<PathReport>, UnknownPeer> {
-        let found = self.shared().peer(peer).ok_or_else(|| UnknownPeer(peer.into()))?;
+    pub fn path(&self, peer: &str) -> Result<Vec<PathReport>, PeerError> {
+        if self.shared().forked() {
+            return Err(PeerError::Forked);
+        }
+        let found = self.shared().peer(peer).ok_or_else(|| PeerError::Unknown(peer.into()))?;
         let mut reports = match found.link_state() {
             LinkState::Up { link, .. } => link.report(&self.shared().registry.snapshot().1, &found.regions()),
             LinkState::Idle | LinkState::Connecting => {

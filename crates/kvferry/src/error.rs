@@ -10,7 +10,7 @@ mod transfer;
 
 pub use alloc::{AllocError, OutOfBounds};
 pub use build::BuildError;
-pub use connect::{ConnectError, DisconnectError, LostCause, UnknownPeer};
+pub use connect::{ConnectError, DisconnectError, LostCause, PeerError};
 pub use metadata::MetadataError;
 pub use register::{DeregisterError, RegionFault, RegisterCause, RegisterError};
 pub use settings::SettingsError;

@@ -67,8 +67,8 @@ pub use alloc::SharedBuf;
 pub use codes::Code;
 pub use error::{
     AllocError, BuildError, CancelError, ConnectError, DeregisterError, DisconnectError, FaultCause,
-    FaultSide, LostCause, MetadataError, NotifyError, OutOfBounds, PostError, PrepareError, RegionFault,
-    RegisterCause, RegisterError, ReleaseError, SettingsError, TransferError, TransferFault, UnknownPeer,
+    FaultSide, LostCause, MetadataError, NotifyError, OutOfBounds, PeerError, PostError, PrepareError,
+    RegionFault, RegisterCause, RegisterError, ReleaseError, SettingsError, TransferError, TransferFault,
     WaitTimeout,
 };
 pub use inbox::Notification;

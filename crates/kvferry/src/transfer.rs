@@ -355,6 +355,9 @@ impl TransferCore {
     }
 
     pub(crate) fn status(&self) -> Status {
+        if self.shared.forked() {
+            return Status::Failed(Arc::new(self.fault_of(FaultCause::Forked)));
+        }
         let now = self.word.snapshot();
         self.status_of(now.attempt, now.phase)
     }
@@ -420,6 +423,9 @@ impl TransferCore {
     }
 
     fn cancel(&self, timeout: Duration) -> Result<(), CancelError> {
+        if self.shared.forked() {
+            return Err(CancelError::Forked);
+        }
         let deadline = Instant::now() + timeout;
         self.begin_cancel();
         let mut pause = Duration::from_micros(50);

@@ -10,7 +10,7 @@
 use std::{
     fmt,
     os::fd::OwnedFd,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -58,14 +58,23 @@ pub struct AttachContext {
     pub pid: i32,
     /// A handle to the peer's process, readable once it has ended; `None` where the kernel gives none.
     pub process: Option<Arc<OwnedFd>>,
-    /// The socket of the control channel.
-    pub control: Option<Arc<OwnedFd>>,
+    /// The socket of the control channel, and whether the control thread is about to hear it.
+    pub control: ControlSocket,
     /// What both ends of the control channel share: the key of whatever else belongs to it.
     pub key: Option<ChannelKey>,
     /// The peer's name, for messages.
     pub peer: String,
     /// The settings of the agent.
     pub settings: Arc<Settings>,
+}
+
+/// The socket of a control channel, as a transport may look at it.
+#[derive(Clone, Debug)]
+pub struct ControlSocket {
+    /// The socket.
+    pub fd: Arc<OwnedFd>,
+    /// Set by the control thread before it reads, cleared when what it has read is carried out.
+    pub listening: Arc<AtomicBool>,
 }
 
 /// An attachment under way: messages in, until there is a link.
@@ -190,7 +199,7 @@ pub struct RemoteRef {
     /// What the blob says.
     pub region: RemoteRegion,
     /// Set, once and for ever, when the owner revokes the region.
-    pub revoked: Arc<std::sync::atomic::AtomicBool>,
+    pub revoked: Arc<AtomicBool>,
 }
 
 impl RemoteRef {

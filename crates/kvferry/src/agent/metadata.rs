@@ -36,6 +36,9 @@ impl Agent {
         with_connection: bool,
     ) -> Result<Vec<u8>, MetadataError> {
         let shared = self.shared();
+        if shared.forked() {
+            return Err(MetadataError::Forked);
+        }
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();

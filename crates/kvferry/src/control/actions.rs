@@ -1,4 +1,8 @@
-use std::{os::fd::OwnedFd, sync::Arc, time::Instant};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Instant,
+};
 
 use kvferry_proto::{
     Action, ByeReason, ChannelLoss, Command as Order, Frame, INBOX_BYTES, Identity, Inbound, LiveRegions,
@@ -14,7 +18,7 @@ use crate::{
     peer::LinkState,
     queue::Event,
     transfer::TransferCore,
-    transport::{Acknowledge, AttachContext, Attached, Message, Outbox},
+    transport::{Acknowledge, AttachContext, Attached, ControlSocket, Message, Outbox},
 };
 
 impl Control {
@@ -93,9 +97,11 @@ impl Control {
         if channel.is_connecting() {
             return self.connecting(id);
         }
+        let listening = channel.listening.clone();
+        listening.store(true, SeqCst);
         let came = channel.read(&mut self.buffer);
         for read in came {
-            let Some(channel) = self.channels.get_mut(&id) else { return };
+            let Some(channel) = self.channels.get_mut(&id) else { break };
             match read {
                 Read::Frame(frame, fds) => self.frame(id, frame, fds),
                 Read::Malformed(error) => channel.session.handle_malformed(error),
@@ -108,6 +114,7 @@ impl Control {
             }
             self.act(id);
         }
+        listening.store(false, SeqCst);
         self.flush(id);
     }
 
@@ -214,7 +221,7 @@ impl Control {
             outbox: Outbox::new(shared.mailbox.clone(), id),
             pid: channel.pid,
             process: channel.process.clone(),
-            control: Some(channel.fd.clone()),
+            control: ControlSocket { fd: channel.fd.clone(), listening: channel.listening.clone() },
             key: channel.session.channel_key().cloned(),
             peer: identity.name,
             settings: shared.settings.clone(),

@@ -2,7 +2,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
@@ -32,6 +32,8 @@ pub(super) struct Channel {
     _closed_in_child: ClosedInChild,
     pub(super) fd: Arc<OwnedFd>,
     pub(super) wire: Wire,
+    /// Set while what has come in is read and carried out.
+    pub(super) listening: Arc<AtomicBool>,
     pub(super) session: Session,
     /// The peer that we opened this channel to; none on a channel that was opened to us.
     pub(super) peer: Option<Arc<Peer>>,
@@ -131,6 +133,7 @@ impl Channel {
             _closed_in_child: ClosedInChild::new(&fd),
             fd: Arc::new(fd),
             wire,
+            listening: Arc::default(),
             session,
             peer,
             attempt: Attempt::default(),

@@ -173,15 +173,25 @@ pub enum LostCause {
     Protocol(String),
 }
 
-/// A name that no loaded metadata has.
+/// Why a call about a peer had nothing to act upon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no metadata of peer {0:?} is loaded (peer.unknown)")]
-pub struct UnknownPeer(pub String);
+#[non_exhaustive]
+pub enum PeerError {
+    /// No metadata of that name is loaded.
+    #[error("no metadata of peer {0:?} is loaded (peer.unknown)")]
+    Unknown(String),
+    /// The process forked: the agent lives in the parent only.
+    #[error("this process was forked from the one that built the agent (agent.forked)")]
+    Forked,
+}
 
-impl UnknownPeer {
+impl PeerError {
     /// The stable code of this error.
     pub fn code(&self) -> &'static str {
-        "peer.unknown"
+        match self {
+            Self::Unknown(_) => "peer.unknown",
+            Self::Forked => "agent.forked",
+        }
     }
 
     /// What to do about it.
@@ -197,6 +207,9 @@ pub enum DisconnectError {
     /// Nothing is known of that name.
     #[error("no peer {0:?} is known (peer.unknown)")]
     Unknown(String),
+    /// The process forked: the agent lives in the parent only.
+    #[error("this process was forked from the one that built the agent (agent.forked)")]
+    Forked,
     /// A copy of the peer may still land; call again.
     #[error(
         "peer {peer:?} has not answered within {waited:?}: a copy that it began may still touch our memory (disconnect.busy)"
@@ -214,6 +227,7 @@ impl DisconnectError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown(_) => "peer.unknown",
+            Self::Forked => "agent.forked",
             Self::Busy { .. } => "disconnect.busy",
         }
     }

@@ -308,6 +308,9 @@ pub enum FaultCause {
     /// The agent was closed.
     #[error("the agent is closed (agent.closed)")]
     Closed,
+    /// The process forked: the transfer goes on in the parent.
+    #[error("this process was forked from the one that built the agent (agent.forked)")]
+    Forked,
 }
 
 impl FaultCause {
@@ -322,6 +325,7 @@ impl FaultCause {
             Self::Denied { .. } => "transfer.no_path",
             Self::Executor { .. } => "transfer.executor",
             Self::Closed => "agent.closed",
+            Self::Forked => "agent.forked",
         }
     }
 
@@ -375,6 +379,9 @@ pub enum CancelError {
         /// How long was waited.
         waited: Duration,
     },
+    /// The process forked: the transfer goes on in the parent, and so does its memory.
+    #[error("this process was forked from the one that built the agent (agent.forked)")]
+    Forked,
     /// A system call that moves bytes of the transfer has not come back: its memory stays held. Call again.
     #[error(
         "the transfer still runs after {waited:?}: a copy by {by} has not come back, its memory stays held (cancel.still_running)"
@@ -392,6 +399,7 @@ impl CancelError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Fenced { .. } => "cancel.fenced",
+            Self::Forked => "agent.forked",
             Self::StillRunning { .. } => "cancel.still_running",
         }
     }

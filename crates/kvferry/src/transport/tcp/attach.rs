@@ -39,7 +39,7 @@ impl TcpAttach {
             let reason = "the control channel has no key".into();
             return Err(ConnectError::Refused { peer: context.peer, reason });
         };
-        let address = context.control.as_ref().and_then(|fd| kvferry_sys::remote_address(fd).ok());
+        let address = kvferry_sys::remote_address(&context.control.fd).ok();
         Ok(Self { context, transport, key, address, link: None })
     }
 

@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use rustix::net::RecvFlags;
+
 use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamHeader, StreamHello, StreamKind};
 
 use super::{frame::OutFrame, io::IoThreads, message::Wire, op::WireOp};
@@ -18,7 +20,9 @@ use crate::{
     region::LocalRegion,
     registry::Registry,
     settings::Settings,
-    transport::{Acknowledge, AdmitError, Link, LinkOp, Message, OpRequest, Outbox, same_host::Board},
+    transport::{
+        Acknowledge, AdmitError, ControlSocket, Link, LinkOp, Message, OpRequest, Outbox, same_host::Board,
+    },
 };
 
 /// Chunks that may be asked for over one link.
@@ -37,8 +41,8 @@ pub(super) struct TcpLink {
     key: ChannelKey,
     /// Where the data streams lead, for messages.
     pub(super) address: Option<SocketAddr>,
-    /// The socket of the control channel: what waits there comes before any data.
-    control: Option<Arc<OwnedFd>>,
+    /// The control channel: what waits there comes before any data.
+    control: ControlSocket,
     pub(super) outbox: Outbox,
     pub(super) registry: Arc<Registry>,
     settings: Arc<Settings>,
@@ -74,7 +78,7 @@ pub(super) struct Parts {
     pub(super) streams: u8,
     pub(super) key: ChannelKey,
     pub(super) address: Option<SocketAddr>,
-    pub(super) control: Option<Arc<OwnedFd>>,
+    pub(super) control: ControlSocket,
     pub(super) outbox: Outbox,
     pub(super) registry: Arc<Registry>,
     pub(super) settings: Arc<Settings>,
@@ -226,7 +230,13 @@ impl TcpLink {
 
     /// Whether something waits on the control channel, which has to be heard before data is taken in.
     pub(super) fn control_waits(&self) -> bool {
-        self.control.as_ref().is_some_and(|fd| kvferry_sys::unread(fd).is_ok_and(|n| n > 0))
+        // In this order: bytes that are gone from the socket were taken under the flag, and what they say is carried out before
+        // the flag is cleared. The end of the channel counts as well.
+        let silent = || {
+            let peeked = rustix::net::recv(&self.control.fd, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+            matches!(peeked, Err(rustix::io::Errno::AGAIN))
+        };
+        !silent() || self.control.listening.load(SeqCst)
     }
 
     // Streams.

@@ -293,10 +293,19 @@ impl WireOp {
 
     /// The link is lost. What the target may still do is over if its end is known to be closed.
     pub(super) fn link_lost(&self, closed: bool) {
+        if !closed && self.may_land() {
+            self.unresolved.store(true, SeqCst);
+        }
         self.settle(self.gate.stop());
         if closed {
             self.resolve();
         }
+    }
+
+    /// Whether the target may still take bytes of this attempt in.
+    fn may_land(&self) -> bool {
+        let state = crate::lock(&self.state);
+        self.op == Op::Write && state.sent && !(state.exhausted && state.outstanding.is_empty())
     }
 
     fn resolve(&self) {
@@ -363,8 +372,10 @@ impl LinkOp for WireOp {
             return;
         }
         // The target must not act upon what is under way: it is asked to say when it no longer can. A read writes nothing there.
-        if crate::lock(&self.state).sent {
-            self.unresolved.store(self.op == Op::Write && self.link.is_open(), SeqCst);
+        if self.link.is_open() && crate::lock(&self.state).sent {
+            if self.may_land() {
+                self.unresolved.store(true, SeqCst);
+            }
             self.link.stop_remote(self.id, self.attempt());
         }
         self.settle(self.gate.stop());
