@@ -200,16 +200,28 @@ impl Scattered {
     }
 }
 
-/// Panics if a byte of the pool changes while it is watched.
-#[track_caller]
-fn expect_quiet(pool: &Pool) {
-    let before = pool.snapshot();
-    std::thread::sleep(WATCHED);
-    let after = pool.snapshot();
-    // Compared as a whole first: that is quick.
-    if before != after {
-        let changed = before.iter().zip(&after).position(|(b, a)| b != a);
-        panic!("memory that was said to be quiet has changed, first at {changed:x?}");
+/// Memory that is said to be quiet from now on.
+struct Watch<'a> {
+    pool: &'a Pool,
+    before: Vec<u8>,
+    until: Instant,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(pool: &'a Pool) -> Self {
+        Self { pool, before: pool.snapshot(), until: Instant::now() + WATCHED }
+    }
+
+    /// Panics if a byte has changed when it was watched for long enough.
+    #[track_caller]
+    fn end(self) {
+        std::thread::sleep(self.until.saturating_duration_since(Instant::now()));
+        let after = self.pool.snapshot();
+        // Compared as a whole first: that is quick.
+        if self.before != after {
+            let changed = self.before.iter().zip(&after).position(|(b, a)| b != a);
+            panic!("memory that was said to be quiet has changed, first at {changed:x?}");
+        }
     }
 }
 

@@ -78,6 +78,8 @@ impl Recording {
                         complain("quiet, but neither failed nor cancelled");
                     }
                 }
+                // Which link it was is not recorded; what the engine fails with it may end without a word.
+                Call::Lost { .. } => attempts.values_mut().for_each(|attempt| attempt.cancelled = true),
                 Call::Dropped { request } => {
                     let of_request = attempts.range_mut((request, 0)..=(request, u32::MAX));
                     of_request.for_each(|(_, attempt)| attempt.open = 0);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use kvferry::{
     Agent, AllocError, BuildError, CancelError, Code, ConnectError, DeregisterError, DisconnectError,
     Executor, FaultCause, FaultSide, LostCause, Mechanism, MemoryKind, MetadataError, NotifyError, Op, Path,
-    PathName, PathSet, PostError, PrepareError, RegionId, RegisterCause, RegisterError, Route, Settings,
-    TransferError, TransferOptions, UnknownPeer, WaitTimeout, WhyNot,
+    PathName, PathSet, PeerError, PostError, PrepareError, RegionId, RegisterCause, RegisterError, Route,
+    Settings, TransferError, TransferOptions, WaitTimeout, WhyNot,
 };
 use kvferry_testkit::hook::{Point, Witness, unpaused};
 use kvferry_testkit::{
@@ -367,7 +367,7 @@ fn all_errors() -> Vec<(&'static str, String, &'static str)> {
         ConnectError::Resources { peer: peer(), what: "a page", source: source() },
         DisconnectError::Unknown(peer()),
         DisconnectError::Busy { peer: peer(), waited: Duration::ZERO },
-        UnknownPeer(peer()),
+        PeerError::Unknown(peer()),
         PrepareError::Deregistered { side: "local", region: id },
         PrepareError::UnknownPeer(peer()),
         PrepareError::Forked,
@@ -423,9 +423,9 @@ fn every_error_has_a_code_of_the_catalogue_and_a_remedy() {
             text.contains(&format!("({code})")) || code == "transfer.no_path",
             "{code} is not in: {text}"
         );
-        // Lower case, unless it begins with the name of a variable.
-        let begins = text.starts_with(char::is_lowercase) || text.starts_with("KVFERRY_");
-        assert!(begins && !text.ends_with('.'), "{text}");
+        // No sentence, though it may begin with the name of a variable.
+        let sentence = text.starts_with(char::is_uppercase) && !text.starts_with("KVFERRY_");
+        assert!(!sentence && !text.ends_with('.'), "{text}");
     }
 }
 

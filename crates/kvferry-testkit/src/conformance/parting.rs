@@ -4,9 +4,7 @@ use std::time::Instant;
 
 use kvferry::{DisconnectError, MemoryKind, Op, TransferOptions};
 
-use super::{
-    BULK, Fixture, Moment, PROMPT, ROUNDS, Scattered, cancel, deregister, done_or, expect_quiet, pair,
-};
+use super::{BULK, Fixture, Moment, PROMPT, ROUNDS, Scattered, Watch, cancel, deregister, done_or, pair};
 use crate::memory::Pool;
 use crate::pair::{PATIENCE, Pair, Side, eventually, run};
 use crate::pattern::Pattern;
@@ -26,10 +24,11 @@ pub fn deregister_by_the_target(fixture: &dyn Fixture) {
             transfer.post().expect("a post");
             moment.wait();
             let theirs = deregister(fixture, pair.right.pool);
-            expect_quiet(&theirs);
+            let watch = Watch::begin(&theirs);
             let done = done_or(&transfer, "region.revoked");
             cancel(fixture, &transfer);
-            expect_quiet(&pair.left.pool);
+            Watch::begin(&pair.left.pool).end();
+            watch.end();
             let destination: &Pool = if op == Op::Write { &theirs } else { &pair.left.pool };
             let arrived = blocks.arrived(destination, Pattern::new(round));
             assert!(!done || arrived == blocks.bytes());
@@ -58,10 +57,11 @@ pub fn deregister_by_the_initiator(fixture: &dyn Fixture) {
             transfer.post().expect("a post");
             moment.wait();
             let ours = deregister(fixture, pair.left.pool);
-            expect_quiet(&ours);
+            let watch = Watch::begin(&ours);
             let done = done_or(&transfer, "region.revoked");
             cancel(fixture, &transfer);
-            expect_quiet(&pair.right.pool);
+            Watch::begin(&pair.right.pool).end();
+            watch.end();
             let destination: &Pool = if op == Op::Write { &pair.right.pool } else { &ours };
             let arrived = blocks.arrived(destination, Pattern::new(round));
             assert!(!done || arrived == blocks.bytes());
@@ -108,10 +108,11 @@ pub fn disconnect_by_the_target(fixture: &dyn Fixture) {
             transfer.post().expect("a post");
             moment.wait();
             disconnect(fixture, &pair.right, pair.left.name());
-            expect_quiet(&pair.right.pool);
+            let watch = Watch::begin(&pair.right.pool);
             let done = done_or(&transfer, "peer.lost");
             cancel(fixture, &transfer);
-            expect_quiet(&pair.left.pool);
+            Watch::begin(&pair.left.pool).end();
+            watch.end();
             let arrived = blocks.arrived(blocks.destination(&pair), Pattern::new(round));
             assert!(!done || arrived == blocks.bytes());
             cut_short += u64::from(!done);
@@ -138,8 +139,9 @@ pub fn disconnect_by_the_initiator(fixture: &dyn Fixture) {
             assert!(!pair.left.agent.check_remote(pair.right.name(), None));
             let done = done_or(&transfer, "peer.lost");
             cancel(fixture, &transfer);
-            expect_quiet(&pair.left.pool);
-            expect_quiet(&pair.right.pool);
+            let watch = Watch::begin(&pair.left.pool);
+            Watch::begin(&pair.right.pool).end();
+            watch.end();
             let arrived = blocks.arrived(blocks.destination(&pair), Pattern::new(round));
             assert!(!done || arrived == blocks.bytes());
             cut_short += u64::from(!done);

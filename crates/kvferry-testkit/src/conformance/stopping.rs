@@ -2,7 +2,7 @@
 
 use kvferry::{Op, Status, TransferOptions};
 
-use super::{BULK, Fixture, Moment, ROUNDS, Scattered, cancel, deregister, expect_quiet, pair};
+use super::{BULK, Fixture, Moment, ROUNDS, Scattered, Watch, cancel, deregister, pair};
 use crate::pair::{expect_done, run};
 use crate::pattern::Pattern;
 use crate::rng::Rng;
@@ -38,7 +38,7 @@ pub fn cancel_during(fixture: &dyn Fixture) {
             let status = transfer.status();
             assert!(matches!(status, Status::Cancelled | Status::Done), "{status}");
             let destination = blocks.destination(&pair);
-            expect_quiet(destination);
+            Watch::begin(destination).end();
             let arrived = blocks.arrived(destination, pattern);
             if status == Status::Done {
                 assert_eq!(arrived, blocks.bytes());
@@ -101,6 +101,6 @@ pub fn drop_while_running(fixture: &dyn Fixture) {
         other.post().expect("a post");
         expect_done(&other);
         let destination = if op == Op::Write { pair.right.pool } else { pair.left.pool };
-        expect_quiet(&deregister(fixture, destination));
+        Watch::begin(&deregister(fixture, destination)).end();
     }
 }
