@@ -104,7 +104,7 @@ impl<T> Drop for Tapped<T> {
 fn recorded(inner: SameProcess) -> Tapped<Recording> {
     Tapped::new(inner, Arc::default, |recording| {
         let violations = recording.violations();
-        assert!(violations.is_empty(), "{violations:#?}");
+        assert!(violations.is_empty(), "{violations:#?} in {:#?}", recording.calls());
         // The agents are gone, so nothing can be left open.
         assert_eq!(recording.open(), 0, "operations that never ended");
     })
