@@ -9,19 +9,12 @@ const CHILD: &str = env!("CARGO_BIN_EXE_kvferry-test-child");
 const BYTES: u64 = 32 << 20;
 const BLOCK: u64 = 4096;
 
-/// Calls whose answer in a forked child may be another than `agent.forked`.
-const OTHERS: [&str; 0] = [];
-
 fn check(forked: &Forked, transfers: usize) {
     assert_eq!(forked.status, 0, "the forked child crashed or hung: {forked:?}");
-    assert!(forked.took_ns < 5_000_000_000, "{forked:?}");
+    assert!(forked.took_ns < 2_000_000_000, "the forked child waited for something: {forked:?}");
     let posts = forked.codes.keys().filter(|call| call.starts_with("post ")).count();
     assert_eq!(posts, transfers, "{forked:?}");
-    let wrong: Vec<_> = forked
-        .codes
-        .iter()
-        .filter(|(call, code)| !OTHERS.contains(&call.as_str()) && *code != "agent.forked")
-        .collect();
+    let wrong: Vec<_> = forked.codes.iter().filter(|(_, code)| *code != "agent.forked").collect();
     assert!(wrong.is_empty(), "calls that do not say agent.forked: {wrong:?}");
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use kvferry::{Block, MemoryKind, Op, RegionDesc, RegionId, TransferOptions};
+use kvferry::{Block, MemoryKind, Op, RegionDesc, RegionId, Status, TransferOptions};
 
 use super::{broken, world::World};
 use crate::harness::{Failure, Forked, now_ns};
@@ -106,8 +106,9 @@ impl World {
         for (number, transfer) in self.all_transfers() {
             note(&format!("post {number}"), transfer.post().err().map(|e| e.code()));
             note(&format!("cancel {number}"), transfer.cancel_within(soon).err().map(|e| e.code()));
-            note(&format!("wait {number}"), transfer.wait(soon).err().map(|e| e.code()));
-            let _ = transfer.status();
+            let waited = transfer.wait(soon);
+            note(&format!("wait {number}"), waited.as_ref().map_or_else(|e| Some(e.code()), code_of));
+            note(&format!("status {number}"), code_of(&transfer.status()));
             let _ = transfer.telemetry();
         }
         let _ = agent.metadata();
@@ -118,6 +119,13 @@ impl World {
         let _ = agent.stats();
         let _ = agent.events();
         Ok(codes)
+    }
+}
+
+fn code_of(status: &Status) -> Option<&'static str> {
+    match status {
+        Status::Failed(fault) => Some(fault.code()),
+        _ => None,
     }
 }
 
