@@ -1,6 +1,6 @@
 //! What every transport must pass: the contracts of transfers, of quiet and of notifications, seen through the public API.
 //!
-//! A transport brings a [`Fixture`]; the macro [`conformance!`](crate::conformance) makes a test of each case for it.
+//! A transport brings a [`Fixture`]; the macro [`conformance!`](crate::conformance!) makes a test of each case for it.
 
 use std::time::{Duration, Instant};
 

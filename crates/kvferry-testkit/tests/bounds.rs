@@ -163,7 +163,7 @@ fn both_sides_have_the_same_count_and_lengths() {
     let text = no_transfer(make(&near, &far[..7]), "transfer.count_mismatch");
     assert_eq!(text, "8 local blocks, but 7 remote blocks (transfer.count_mismatch)");
     no_transfer(make(&[], &far), "transfer.count_mismatch");
-    let mut shorter = far.clone();
+    let mut shorter = far;
     shorter[3].len = 60 * KIB;
     let text = no_transfer(make(&near, &shorter), "transfer.length_mismatch");
     assert!(

@@ -423,8 +423,10 @@ fn every_error_has_a_code_of_the_catalogue_and_a_remedy() {
             text.contains(&format!("({code})")) || code == "transfer.no_path",
             "{code} is not in: {text}"
         );
-        // No sentence, though it may begin with the name of a variable.
-        let sentence = text.starts_with(char::is_uppercase) && !text.starts_with("KVFERRY_");
+        // No sentence, though it may begin with a name such as KVFERRY_THREADS or GPU.
+        let mut letters = text.chars();
+        let sentence =
+            letters.next().is_some_and(char::is_uppercase) && letters.next().is_some_and(char::is_lowercase);
         assert!(!sentence && !text.ends_with('.'), "{text}");
     }
 }
