@@ -106,9 +106,13 @@ impl Control {
                 Read::Frame(frame, fds) => self.frame(id, frame, fds),
                 Read::Malformed(error) => channel.session.handle_malformed(error),
                 Read::Descriptors => self.violation(id, "descriptors that do not fit its frames"),
-                Read::Ended => channel.session.channel_lost(ChannelLoss::Ended),
+                Read::Ended => {
+                    channel.note_end("closed by the other end");
+                    channel.session.channel_lost(ChannelLoss::Ended);
+                }
                 Read::Broken(error) => {
                     tracing::debug!(target: "kvferry::control", "a control channel broke: {error}");
+                    channel.note_end(&error.to_string());
                     channel.session.channel_lost(ChannelLoss::Broken);
                 }
             }

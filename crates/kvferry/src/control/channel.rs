@@ -292,6 +292,13 @@ impl Channel {
         Ok(true)
     }
 
+    /// Notes how the connection ended, with the address that it led to.
+    pub(super) fn note_end(&mut self, how: &str) {
+        if self.wire != Wire::Unix && !self.attempt.shown.is_empty() {
+            self.broken_by.get_or_insert_with(|| format!("{}: {how}", self.attempt.shown));
+        }
+    }
+
     /// A number by which the session names a transfer's notification.
     pub(super) fn token(&mut self, token: NotifyToken) -> u64 {
         self.last_token += 1;

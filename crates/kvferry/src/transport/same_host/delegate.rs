@@ -19,7 +19,7 @@ use super::{
     routes::{Routes, writes},
 };
 use crate::{
-    error::{FaultCause, FaultSide},
+    error::{FaultCause, FaultSide, LostCause},
     path::Route,
     region::LocalRegion,
     transport::{Backlog, Clock, Link, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
@@ -141,6 +141,14 @@ impl DelegatedOp {
         }
     }
 
+    fn fail(&self, cause: FaultCause) {
+        if self.open.load(SeqCst)
+            && let Some(sink) = self.sink.upgrade()
+        {
+            sink.failed(self.attempt(), cause);
+        }
+    }
+
     /// Bars the peer from our memory and asks it to stop.
     fn bar(&self) {
         if !self.open.load(SeqCst) || self.barred.load(SeqCst) != 0 {
@@ -241,6 +249,8 @@ impl Delegations {
         let mut state = crate::lock(&self.state);
         if state.lost || !op.open.load(SeqCst) {
             drop(state);
+            let detail = "it was lost before the peer began to copy".into();
+            op.fail(FaultCause::LinkLost { peer: op.link.peer().into(), detail });
             return op.settle(false);
         }
         if state.running.len() >= AT_ONCE {
@@ -300,16 +310,16 @@ impl Delegations {
 
     pub(super) fn failed(&self, op: u64, attempt: u32, fault: WireFault) {
         let Some(op) = self.current(op, attempt) else { return };
-        if op.open.load(SeqCst)
-            && let Some(sink) = op.sink.upgrade()
-        {
-            sink.failed(attempt, fault_cause(fault));
-        }
+        op.fail(fault_cause(fault));
         op.settle(false);
     }
 
     pub(super) fn stopped(&self, op: u64, attempt: u32) {
         if let Some(op) = self.current(op, attempt) {
+            if op.barred.load(SeqCst) == 0 {
+                // Not asked to: it parts with us, as the next that it says will tell.
+                op.fail(FaultCause::PeerLost { peer: op.link.peer().into(), cause: LostCause::Disconnected });
+            }
             op.settle(false);
         }
     }

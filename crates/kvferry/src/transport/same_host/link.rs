@@ -136,6 +136,10 @@ impl SameHostLink {
         &self.served
     }
 
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
+    }
+
     pub(super) fn pid(&self) -> Option<Pid> {
         self.pid
     }

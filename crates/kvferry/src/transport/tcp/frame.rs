@@ -3,7 +3,11 @@ use std::{io, os::fd::BorrowedFd, sync::Arc};
 use kvferry_proto::{StreamHeader, StreamKind};
 use kvferry_sys::{BusyGuard, Gather, RegionSlice};
 
-use super::{io::Thread, op::WireOp};
+use super::{
+    io::Thread,
+    link::TcpLink,
+    op::{Inside, WireOp},
+};
 use crate::region::LocalRegion;
 
 /// What completes a frame whose memory may not be touched any more.
@@ -80,12 +84,14 @@ impl Payload {
 
 /// What became of a try to send.
 pub(super) enum Sent {
-    /// All of the frame.
+    /// All of the frame, or none of it because it is not wanted any more.
     All,
     /// A part; try again.
     Part,
     /// Nothing goes now.
     Blocked,
+    /// The rest would be filler, and the other side does not discard it yet.
+    Waiting,
 }
 
 impl OutFrame {
@@ -93,14 +99,7 @@ impl OutFrame {
     pub(super) fn small(header: &StreamHeader, text: &[u8]) -> Self {
         let mut head = header.encode().to_vec();
         head.extend_from_slice(text);
-        Self {
-            head,
-            payload: Payload::default(),
-            payload_len: 0,
-            sent: 0,
-            spoiled: false,
-            owner: Owner::Nobody,
-        }
+        Self::new(head, Payload::default(), Owner::Nobody)
     }
 
     pub(super) fn new(head: Vec<u8>, payload: Payload, owner: Owner) -> Self {
@@ -108,7 +107,7 @@ impl OutFrame {
         Self { head, payload, payload_len, sent: 0, spoiled: false, owner }
     }
 
-    /// Whether the payload was replaced by filler, at least in part.
+    /// Whether the payload's memory went away before all of it was sent.
     pub(super) fn is_spoiled(&self) -> bool {
         self.spoiled
     }
@@ -119,50 +118,87 @@ impl OutFrame {
         fd: BorrowedFd<'_>,
         gather: &mut Gather,
         thread: &Thread,
-        barred: bool,
+        link: &TcpLink,
     ) -> io::Result<Sent> {
-        let head = self.head.get(self.sent as usize..).unwrap_or_default();
-        let left = self.head.len() as u64 + self.payload_len - self.sent;
-        if !self.spoiled && self.payload_len > 0 {
-            let guarded = if barred { None } else { self.guard(thread) };
-            let Some(_guard) = guarded else {
-                self.spoiled = true;
+        if self.payload_len > 0 && !self.spoiled {
+            let head = self.head.get(self.sent as usize..).unwrap_or_default();
+            let Some(_guard) = self.guard(thread, link) else {
+                self.spoil(link);
                 return Ok(Sent::Part);
             };
-            match gather.send(fd, head, self.payload.rest()) {
+            return match gather.send(fd, head, self.payload.rest()) {
                 Ok(sent) => {
-                    let of_payload = (sent as u64).saturating_sub(head.len() as u64);
-                    self.payload.advance(of_payload);
-                    self.sent += sent as u64;
-                    return Ok(if sent as u64 == left { Sent::All } else { Sent::Part });
+                    self.payload.advance((sent as u64).saturating_sub(head.len() as u64));
+                    Ok(self.advance(sent))
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Blocked),
                 Err(e) if e.raw_os_error() == Some(kvferry_sys::Errno::FAULT.raw_os_error()) => {
-                    self.spoiled = true;
+                    let (slice, offset) = self.payload.place();
+                    let addr = self.payload.slices.get(slice).map_or(0, |s| s.addr() + offset);
                     if let Owner::Op(op) = &self.owner {
-                        let (slice, offset) = self.payload.place();
-                        op.local_fault(self.payload.slices.get(slice).map_or(0, |s| s.addr() + offset));
+                        op.local_fault(addr);
                     }
-                    return Ok(Sent::Part);
+                    drop(_guard);
+                    self.spoil(link);
+                    Ok(Sent::Part)
                 }
-                Err(e) => return Err(e),
+                Err(e) => blocked(e),
+            };
+        }
+        if self.spoiled {
+            if self.sent == 0 {
+                return Ok(Sent::All);
+            }
+            // Filler must not land: the other side has to have heard first that the attempt is over.
+            if !self.is_discarded(link) {
+                return Ok(Sent::Waiting);
             }
         }
-        let filler = if head.is_empty() { &FILLER[..left.min(FILLER.len() as u64) as usize] } else { head };
-        if filler.is_empty() {
+        let left = self.left();
+        let head = self.head.get(self.sent as usize..).unwrap_or_default();
+        let bytes = if head.is_empty() { &FILLER[..left.min(FILLER.len() as u64) as usize] } else { head };
+        if bytes.is_empty() {
             return Ok(Sent::All);
         }
-        match gather.send(fd, filler, []) {
-            Ok(sent) => {
-                self.sent += sent as u64;
-                Ok(if sent as u64 == left { Sent::All } else { Sent::Part })
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
-            Err(e) => Err(e),
+        match gather.send(fd, bytes, []) {
+            Ok(sent) => Ok(self.advance(sent)),
+            Err(e) => blocked(e),
         }
     }
 
-    fn guard<'a>(&self, thread: &'a Thread) -> Option<(BusyGuard<'a>, Option<super::op::Inside>)> {
+    fn advance(&mut self, sent: usize) -> Sent {
+        self.sent += sent as u64;
+        if self.left() == 0 { Sent::All } else { Sent::Part }
+    }
+
+    fn left(&self) -> u64 {
+        (self.head.len() as u64 + self.payload_len).saturating_sub(self.sent)
+    }
+
+    /// The payload's memory may not be touched any more: the transfer ends, and the other side is told.
+    fn spoil(&mut self, link: &TcpLink) {
+        self.spoiled = true;
+        match &self.owner {
+            Owner::Op(op) => op.local_gone(),
+            Owner::Peer { op, attempt, .. } if self.sent > 0 => link.spoiled(*op, *attempt),
+            _ => {}
+        }
+    }
+
+    /// Whether the other side discards what is left of this frame.
+    fn is_discarded(&self, link: &TcpLink) -> bool {
+        match &self.owner {
+            Owner::Op(op) => !op.is_unresolved(),
+            Owner::Peer { op, attempt, .. } => link.is_barred(*op, *attempt),
+            Owner::Nobody => true,
+        }
+    }
+
+    fn guard<'a>(&self, thread: &'a Thread, link: &TcpLink) -> Option<(BusyGuard<'a>, Option<Inside>)> {
+        if let Owner::Peer { op, attempt, .. } = self.owner
+            && link.is_barred(op, attempt)
+        {
+            return None;
+        }
         let busy = thread.board.enter(thread.slot, || self.payload.is_alive())?;
         let inside = match &self.owner {
             Owner::Op(op) => Some(op.enter()?),
@@ -170,6 +206,10 @@ impl OutFrame {
         };
         Some((busy, inside))
     }
+}
+
+fn blocked(error: io::Error) -> io::Result<Sent> {
+    if error.kind() == io::ErrorKind::WouldBlock { Ok(Sent::Blocked) } else { Err(error) }
 }
 
 /// The header of a frame that answers for a chunk.

@@ -13,7 +13,12 @@ use rustix::net::RecvFlags;
 
 use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamHeader, StreamHello, StreamKind};
 
-use super::{frame::OutFrame, io::IoThreads, message::Wire, op::WireOp};
+use super::{
+    frame::OutFrame,
+    io::IoThreads,
+    message::Wire,
+    op::{FAIL_REGION, WireOp},
+};
 use crate::{
     error::{FaultCause, LostCause},
     path::{Executor, Mechanism, Path, PathReport, Route, WhyNot},
@@ -150,6 +155,10 @@ impl TcpLink {
         self.threads.wake();
     }
 
+    pub(super) fn wake(&self) {
+        self.threads.wake();
+    }
+
     /// Takes the transfer whose turn it is.
     pub(super) fn dequeue(&self) -> Option<Arc<WireOp>> {
         loop {
@@ -199,6 +208,11 @@ impl TcpLink {
     }
 
     // The target's side.
+
+    /// Memory that the peer reads went away in the midst of a frame: its transfer fails, and it stops the attempt.
+    pub(super) fn spoiled(&self, op: u64, attempt: u32) {
+        self.outbox.send(Wire::Spoiled { op, attempt }.encode(), Vec::new());
+    }
 
     /// Whether an attempt was stopped, or everything was.
     pub(super) fn is_barred(&self, op: u64, attempt: u32) -> bool {
@@ -324,6 +338,7 @@ impl Link for TcpLink {
             (Wire::Complete, true) => Ok(()),
             (Wire::Stop { op, attempt }, false) => {
                 self.bar(op, attempt)?;
+                self.threads.wake();
                 // Whoever is in a receive for it has begun before: when all threads have been elsewhere, nobody is.
                 let outbox = self.outbox.clone();
                 self.threads.barrier(move || {
@@ -334,6 +349,12 @@ impl Link for TcpLink {
             (Wire::Stopped { op, attempt }, true) => {
                 if let Some(op) = self.op(op) {
                     op.stopped(attempt);
+                }
+                Ok(())
+            }
+            (Wire::Spoiled { op, attempt }, true) => {
+                if let Some(op) = self.op(op) {
+                    op.refused(attempt, 0, FAIL_REGION, String::new());
                 }
                 Ok(())
             }

@@ -9,6 +9,8 @@ pub(super) enum Wire {
     Complete,
     /// Initiator to target: stop an attempt; what still comes of it is to be discarded.
     Stop { op: u64, attempt: u32 },
+    /// Target to initiator: memory that is being read went away; stop the attempt.
+    Spoiled { op: u64, attempt: u32 },
     /// Target to initiator: nothing of the attempt can land any more.
     Stopped { op: u64, attempt: u32 },
 }

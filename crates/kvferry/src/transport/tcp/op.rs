@@ -302,6 +302,11 @@ impl WireOp {
         }
     }
 
+    /// Whether the target has not said yet that it discards what comes of the attempt.
+    pub(super) fn is_unresolved(&self) -> bool {
+        self.unresolved.load(SeqCst)
+    }
+
     /// Whether the target may still take bytes of this attempt in.
     fn may_land(&self) -> bool {
         let state = crate::lock(&self.state);
@@ -310,6 +315,8 @@ impl WireOp {
 
     fn resolve(&self) {
         self.unresolved.store(false, SeqCst);
+        // A frame may wait for this.
+        self.link.wake();
         if self.gate.is_quiet() {
             self.quiet();
         }

@@ -135,12 +135,9 @@ impl Stream {
                 self.out = self.next();
             }
             let Some(frame) = &mut self.out else { return Ok(()) };
-            let barred = match frame.owner {
-                Owner::Peer { op, attempt, .. } => self.link.is_barred(op, attempt),
-                _ => false,
-            };
-            match frame.send(self.fd.as_fd(), gather, thread, barred)? {
+            match frame.send(self.fd.as_fd(), gather, thread, &self.link)? {
                 Sent::Part => {}
+                Sent::Waiting => return Ok(()),
                 Sent::Blocked => self.blocked = true,
                 Sent::All => {
                     if let Some(frame) = self.out.take() {
@@ -175,19 +172,18 @@ impl Stream {
     }
 
     fn sent(&mut self, frame: &OutFrame) {
-        match &frame.owner {
-            Owner::Op(op) if frame.is_spoiled() => op.local_gone(),
-            Owner::Peer { op, attempt, chunk } => {
-                self.asked = self.asked.saturating_sub(1);
-                let (kind, code, text): (_, _, &[u8]) = if frame.is_spoiled() {
-                    (StreamKind::Fail, FAIL_REGION, b"the region went away while it was read")
-                } else {
-                    (StreamKind::Ack, 0, b"")
-                };
-                self.answers.push_front(answer(kind, code, *op, *attempt, *chunk, text));
-            }
-            _ => {}
+        let Owner::Peer { op, attempt, chunk } = frame.owner else { return };
+        self.asked = self.asked.saturating_sub(1);
+        if self.link.is_barred(op, attempt) {
+            // Nobody waits for an answer, or the control channel gives it.
+            return;
         }
+        let (kind, code, text): (_, _, &[u8]) = if frame.is_spoiled() {
+            (StreamKind::Fail, FAIL_REGION, b"the region went away while it was read")
+        } else {
+            (StreamKind::Ack, 0, b"")
+        };
+        self.answers.push_front(answer(kind, code, op, attempt, chunk, text));
     }
 
     // In.
