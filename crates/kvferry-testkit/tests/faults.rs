@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvferry::{
-    Agent, CompletionQueue, Event, FaultCause, FaultSide, LostCause, Op, Settings, Status, Transfer,
-    TransferOptions,
+    Agent, Block, CompletionQueue, Event, FaultCause, FaultSide, LostCause, MemoryKind, Op, RegionOwner,
+    Settings, Status, Transfer, TransferOptions,
 };
 use kvferry_testkit::hook::{Pause, Point, unpaused};
 use kvferry_testkit::{
-    Call, Fault, Faulty, MemoryClass, PATIENCE, Pair, Pattern, Recording, Side, agent, eventually,
-    expect_done, run, tapped, unique_name,
+    Call, Fault, Faulty, MemoryClass, PATIENCE, Pair, Pattern, PrivateMemory, Recording, Side, agent,
+    eventually, expect_done, run, tapped, unique_name,
 };
 
 const LEN: u64 = 1 << 20;
@@ -304,4 +304,51 @@ fn the_engine_asks_transports_as_the_contract_says() {
         .collect();
     assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
     assert_eq!(recording.violations(), Vec::<String>::new());
+}
+
+/// Registered memory must stay mapped; where it does not, the kernel's answer is told as well as it can be.
+#[test]
+fn memory_that_vanished_is_named_by_side_block_and_address() {
+    let _unpaused = unpaused();
+    const BLOCK: u64 = 64 << 10;
+    for side in [FaultSide::Local, FaultSide::Remote] {
+        for op in [Op::Write, Op::Read] {
+            let mut near = PrivateMemory::new(16 * BLOCK);
+            let mut far = PrivateMemory::new(16 * BLOCK);
+            let (left, right) = (agent("left"), agent("right"));
+            let region = |memory: &PrivateMemory| memory.regions();
+            // SAFETY: both live longer than the agents. What is unmapped below breaks the contract on purpose: it is
+            // touched by system calls only.
+            let registered =
+                unsafe { (left.register_raw(&region(&near)), right.register_raw(&region(&far))) };
+            registered.0.and(registered.1).expect("two regions");
+            left.load_remote(&right.metadata()).expect("metadata");
+            // Each side's block n lies elsewhere, so that none merge.
+            let place = |memory: &PrivateMemory, n: u64| Block {
+                addr: memory.addr() + n * BLOCK,
+                len: BLOCK,
+                device: 0,
+            };
+            let ours: Vec<_> = (0..16).map(|n| place(&near, n)).collect();
+            let theirs: Vec<_> = (0..16).map(|n| place(&far, 15 - n)).collect();
+            let kind = MemoryKind::Dram;
+            let options = TransferOptions::default().notify("never");
+            let transfer = left.transfer_flat(op, (kind, &ours), right.name(), (kind, &theirs), options);
+            let transfer = transfer.expect("a transfer");
+            let (memory, offset) = match side {
+                FaultSide::Local => (&mut near, 7 * BLOCK + 8192),
+                _ => (&mut far, 8 * BLOCK + 8192),
+            };
+            memory.unmap(offset, 4096);
+            let gone = memory.addr() + offset;
+            transfer.post().expect("a post");
+            let cause = expect_failed(&transfer, "region.unmapped");
+            assert_eq!(cause, FaultCause::Unmapped { side, block: 7, addr: gone });
+            let text = cause.to_string();
+            assert!(text.contains(&format!("memory is not mapped at {gone:#x} (block 7)")), "{text}");
+            transfer.cancel().expect("quiet");
+            assert!(right.notifications().is_empty());
+            drop(transfer);
+        }
+    }
 }
