@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvferry::{Agent, Block, MemoryKind, RegionDesc, RegionOwner, SharedBuf};
 use kvferry_sys::{RegionSlice, Touch};
+use rustix::fs::MemfdFlags;
 pub use rustix::mm::MprotectFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -20,9 +21,11 @@ pub enum MemoryClass {
     Private,
     /// From [`Agent::alloc`]: peers of this host can map it.
     Shared,
+    /// A mapping of a file that may shrink: only system calls may touch it.
+    File,
 }
 
-/// An anonymous mapping of this process.
+/// A mapping of this process that no other can map.
 ///
 /// Nothing lies directly behind it: a byte too far is not mapped.
 #[derive(Debug)]
@@ -34,29 +37,48 @@ pub struct PrivateMemory {
 /// Memory that a test registers, fills and checks.
 #[derive(Debug)]
 pub enum Pool {
-    /// Of class [`MemoryClass::Private`].
+    /// Of class [`MemoryClass::Private`] or [`MemoryClass::File`].
     Private(PrivateMemory),
     /// Of class [`MemoryClass::Shared`].
     Shared(SharedBuf),
 }
 
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+const ELSEWHERE: MapFlags = MapFlags::PRIVATE.union(MapFlags::FIXED_NOREPLACE).union(MapFlags::NORESERVE);
+
+/// An address with room for `len` bytes and nothing behind them, and the length in whole pages.
+fn place(len: u64) -> (*mut std::ffi::c_void, u64) {
+    // Addresses that the kernel gives nobody who does not ask: no other mapping follows.
+    static NEXT: AtomicU64 = AtomicU64::new(0x2000_0000_0000);
+    let len = len.max(1).next_multiple_of(4096);
+    let addr = NEXT.fetch_add(len.next_multiple_of(1 << 30) + (1 << 30), Ordering::Relaxed);
+    (ptr::without_provenance_mut(addr as usize), len)
+}
+
 impl PrivateMemory {
-    /// `len` zeroed bytes, rounded up to whole pages.
+    /// `len` zeroed bytes of anonymous memory, rounded up to whole pages.
     ///
     /// # Panics
     /// There is no memory.
     pub fn new(len: u64) -> Self {
-        // Addresses that the kernel gives nobody who does not ask: no other mapping follows.
-        static NEXT: AtomicU64 = AtomicU64::new(0x2000_0000_0000);
-        let len = len.max(1).next_multiple_of(4096);
-        let addr = NEXT.fetch_add(len.next_multiple_of(1 << 30) + (1 << 30), Ordering::Relaxed);
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
-        let hint = ptr::without_provenance_mut(addr as usize);
+        let (hint, len) = place(len);
         // SAFETY: the kernel refuses a range that is in use.
-        let mapped = unsafe { rustix::mm::mmap_anonymous(hint, len as usize, prot, flags) };
-        let addr = mapped.expect("memory for a test").expose_provenance() as u64;
-        Self { addr, len }
+        let mapped = unsafe { rustix::mm::mmap_anonymous(hint, len as usize, READ_WRITE, ELSEWHERE) };
+        Self { addr: mapped.expect("memory for a test").expose_provenance() as u64, len }
+    }
+
+    /// The same of a file in memory whose size is not sealed.
+    ///
+    /// # Panics
+    /// There is no memory.
+    pub fn of_file(len: u64) -> Self {
+        let (hint, len) = place(len);
+        let file = rustix::fs::memfd_create("testkit", MemfdFlags::CLOEXEC).expect("a file in memory");
+        rustix::fs::ftruncate(&file, len).expect("room in memory");
+        let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses a range that is in use.
+        let mapped = unsafe { rustix::mm::mmap(hint, len as usize, READ_WRITE, flags, &file, 0) };
+        Self { addr: mapped.expect("memory for a test").expose_provenance() as u64, len }
     }
 
     /// Where it begins.
@@ -100,7 +122,8 @@ impl PrivateMemory {
     }
 
     fn slice(&self) -> RegionSlice {
-        // SAFETY: the mapping is anonymous, readable and writable, and lives as long as `self`, which callers borrow.
+        // SAFETY: the mapping is readable and writable, nobody shrinks what it maps, and it lives as long as `self`, which
+        // callers borrow.
         unsafe { RegionSlice::new(self.addr, self.len, Touch::LoadStore) }
     }
 }
@@ -128,6 +151,7 @@ impl Pool {
     pub fn new(agent: &Agent, class: MemoryClass, len: u64) -> Self {
         match class {
             MemoryClass::Private => Self::Private(PrivateMemory::new(len)),
+            MemoryClass::File => Self::Private(PrivateMemory::of_file(len)),
             MemoryClass::Shared => Self::Shared(agent.alloc(len as usize).expect("shared memory for a test")),
         }
     }

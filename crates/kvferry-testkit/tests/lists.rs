@@ -165,11 +165,11 @@ fn a_list_of_a_peer_that_is_gone_stays_gone() {
 }
 
 #[test]
-fn lists_span_regions_of_both_classes() {
-    // Blocks of three regions on each side, private and shared, in one transfer: it splits over several ways.
+fn lists_span_regions_of_all_classes() {
+    // Blocks of three regions on each side in one transfer: it splits over several ways.
     let (left, right) = (agent("left"), agent("right"));
     let sides = |agent: &kvferry::Agent| {
-        let classes = [MemoryClass::Private, MemoryClass::Shared, MemoryClass::Private];
+        let classes = [MemoryClass::Private, MemoryClass::Shared, MemoryClass::File];
         classes.map(|class| Side::new(agent.clone(), class, LEN))
     };
     let (ours, theirs) = (sides(&left), sides(&right));

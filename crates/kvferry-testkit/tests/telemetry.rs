@@ -18,7 +18,7 @@ use kvferry_testkit::{
     MemoryClass, PATIENCE, Pair, Pattern, Side, agent, agent_with, eventually, run, unique_name,
 };
 
-use MemoryClass::{Private, Shared};
+use MemoryClass::{File, Private, Shared};
 
 const LEN: u64 = 4 << 20;
 
@@ -72,6 +72,10 @@ fn the_path_is_chosen_by_the_memory_on_both_sides() {
         assert_eq!(route_of(&pair(Settings::default(), (Shared, Shared)), op), MAP);
         let by_target = Route { executor: Executor::Target, ..MAP };
         assert_eq!(route_of(&pair(Settings::default(), (Shared, Private)), op), by_target);
+        // What may vanish is left to the kernel, unless the other end can be mapped by whoever copies.
+        assert_eq!(route_of(&pair(Settings::default(), (File, Private)), op), CMA);
+        assert_eq!(route_of(&pair(Settings::default(), (Shared, File)), op), CMA);
+        assert_eq!(route_of(&pair(Settings::default(), (File, Shared)), op), MAP);
     }
     let plain = pair(Settings::default(), (Private, Private));
     route_of(&plain, Op::Write);
