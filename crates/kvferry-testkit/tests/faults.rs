@@ -166,6 +166,7 @@ fn a_lost_link_fails_what_runs_and_comes_back_once() {
         left.connect(right, PATIENCE).expect("a new link");
     }
     drop(pause);
+    let _unpaused = unpaused();
     pair.left.pool.fill(Pattern::new(2));
     // What was created before the loss works over the new link.
     post_soon(&transfer);

@@ -231,6 +231,7 @@ fn reserved_room_comes_back_when_a_transfer_does_not_notify() {
     expect_done(&transfer);
     collect(right, 63);
     drop(pause);
+    let _unpaused = unpaused();
     eventually("room again", || left.notify(right.name(), &vec![2; LARGEST]).is_ok());
     for _ in 0..200 {
         match transfer.post() {
