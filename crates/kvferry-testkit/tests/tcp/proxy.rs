@@ -40,6 +40,8 @@ struct State {
 struct Route {
     near: TcpStream,
     far: TcpStream,
+    /// Nothing goes through.
+    held: AtomicBool,
     /// Both sockets go as soon as nobody reads from them.
     cut: AtomicBool,
 }
@@ -65,6 +67,8 @@ impl Proxy {
     /// Lets `agent` know `worker` by the way through here.
     pub(crate) fn introduce(&self, agent: &Worker, worker: &Worker) {
         let mut blob = Blob::decode(&from_hex(&worker.metadata())).unwrap();
+        // There is no other way: hosts that are far apart have none.
+        blob.endpoints.retain(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }));
         for endpoint in &mut blob.endpoints {
             if let Endpoint::Tcp { port, .. } = endpoint {
                 assert_eq!(*port, self.far, "another agent");
@@ -84,6 +88,12 @@ impl Proxy {
     /// Holds everything back, or lets it go on.
     pub(crate) fn hold(&self, held: bool) {
         self.state.held.store(held, SeqCst);
+    }
+
+    /// Holds back the control connection only, or lets it go on with the others.
+    pub(crate) fn hold_control(&self, held: bool) {
+        let routes = self.state.routes.lock().unwrap();
+        routes.first().expect("a connection").held.store(held, SeqCst);
     }
 
     /// Lets new connections wait, or not.
@@ -146,7 +156,7 @@ fn accept(listener: &TcpListener, far: u16, state: &Arc<State>) {
             // A socket that is just dropped says so by a reset.
             set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
         }
-        let route = Arc::new(Route { near, far, cut: AtomicBool::new(false) });
+        let route = Arc::new(Route { near, far, held: AtomicBool::new(false), cut: AtomicBool::new(false) });
         state.routes.lock().unwrap().push(route.clone());
         for up in [true, false] {
             let (route, state) = (route.clone(), state.clone());
@@ -158,6 +168,7 @@ fn accept(listener: &TcpListener, far: u16, state: &Arc<State>) {
 fn forward(route: &Route, state: &State, up: bool) {
     let (mut from, mut to) = if up { (&route.near, &route.far) } else { (&route.far, &route.near) };
     let mut buffer = vec![0; 1 << 20];
+    let is_held = || state.held.load(SeqCst) || route.held.load(SeqCst);
     let is_cut = || route.cut.load(SeqCst) || state.over.load(SeqCst);
     while !is_cut() {
         let count = match from.read(&mut buffer) {
@@ -168,7 +179,7 @@ fn forward(route: &Route, state: &State, up: bool) {
         };
         let mut rest = &buffer[..count];
         while !rest.is_empty() && !is_cut() {
-            if state.held.load(SeqCst) {
+            if is_held() {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -179,7 +190,7 @@ fn forward(route: &Route, state: &State, up: bool) {
             }
         }
     }
-    while state.held.load(SeqCst) && !is_cut() {
+    while is_held() && !is_cut() {
         std::thread::sleep(Duration::from_millis(1));
     }
     if !is_cut() {

@@ -53,19 +53,20 @@ fn a_stopped_target_is_lost_by_silence_and_nothing_lands_afterwards() {
     a.fill(near, 1);
     for round in 0..rounds(10) {
         // Only the initiator is hasty: the target's own view of silence is not what this is about.
-        let b = launch("b").start();
+        let name = format!("b-{round}");
+        let b = launch(&name).start();
         let far = b.registered(Memory::Private, BYTES).buffer;
         link(&a, &b);
         let Some(transfer) = stopped_in_a_write(&a, &b, near, far, &mut window) else { continue };
         let stopped = now_ns();
         inside += 1;
-        let lost = a.event("lost", "b").unwrap_or_else(|e| panic!("{e:?}"));
+        let lost = a.event("lost", &name).unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(lost.cause, "it was silent for longer than the peer time-out");
         let after = Duration::from_nanos(lost.stamp.saturating_sub(stopped));
         assert!(after < Duration::from_millis(1_500), "lost after {after:?} only");
         let ended = a.wait(transfer, 5_000).unwrap();
         assert_eq!(ended.code(), "peer.lost", "{ended:?}");
-        assert!(!a.expect::<bool>(&Request::Check { peer: "b".into() }), "its metadata stays");
+        assert!(!a.expect::<bool>(&Request::Check { peer: name }), "its metadata stays");
         let fenced = a.release(transfer).expect_err("nobody has said that nothing lands any more");
         assert_eq!(fenced.code, "cancel.fenced", "round {round}: {fenced:?}");
         a.expect::<()>(&Request::Discard { transfer });
