@@ -201,18 +201,19 @@ fn without_the_secret_there_is_no_way_in() {
 fn a_stream_that_does_not_belong_to_its_link_is_turned_away() {
     let scene = Scene::new();
     let other = Client::offered(&scene.blob, "other");
-    let hellos: [(&str, fn(StreamHello) -> StreamHello, bool); 6] = [
-        ("the key of another link", |hello| hello, true),
-        ("an unknown link", |hello| StreamHello { link: [1; 16], ..hello }, false),
-        ("a stream beyond the last", |hello| StreamHello { stream: STREAMS, ..hello }, false),
-        ("too few streams", |hello| StreamHello { streams: 1, ..hello }, false),
-        ("too many streams", |hello| StreamHello { streams: 255, ..hello }, false),
-        ("no streams", |hello| StreamHello { streams: 0, ..hello }, false),
+    // Link, stream and streams, where they are not what they should be.
+    let hellos = [
+        ("the key of another link", None, 0, STREAMS),
+        ("an unknown link", Some([1; 16]), 0, STREAMS),
+        ("a stream beyond the last", None, STREAMS, STREAMS),
+        ("too few streams", None, 0, 1),
+        ("too many streams", None, 0, 255),
+        ("no streams", None, 0, 0),
     ];
-    for (what, change, foreign) in hellos {
+    for (what, link, stream, streams) in hellos {
         let client = Client::offered(&scene.blob, "client");
-        let key = if foreign { other.key() } else { client.key() };
-        let hello = change(StreamHello { link: client.link, stream: 0, streams: STREAMS });
+        let key = if what == "the key of another link" { other.key() } else { client.key() };
+        let hello = StreamHello { link: link.unwrap_or(client.link), stream, streams };
         let mut socket = dial(&scene.blob);
         socket.write_all(&hello.encode(key)).unwrap();
         let write = request(StreamKind::Write, &[segment(&scene.region)], 4096);
