@@ -96,8 +96,9 @@ impl Scale {
         }
     }
 
-    fn label(self, place: f64) -> String {
+    fn label(self, place: f64, high: f64) -> String {
         match self {
+            Self::FromZero if high < 10.0 => format!("{place:.1}"),
             Self::FromZero => format!("{place:.0}"),
             Self::Decades if (place - place.round()).abs() > 1e-6 => String::new(),
             Self::Decades => format!("{}", 10f64.powf(place.round())),
@@ -217,7 +218,7 @@ fn panel<B: DrawingBackend>(
         .disable_x_mesh()
         .x_labels(0)
         .y_labels(8)
-        .y_label_formatter(&|place| scale.label(*place))
+        .y_label_formatter(&|place| scale.label(*place, high))
         .y_desc(unit)
         .label_style(text(13, INK))
         .axis_style(INK)
@@ -237,13 +238,18 @@ fn panel<B: DrawingBackend>(
                 .draw_series([PathElement::new(vec![(left, limit), (right, limit)], INK.stroke_width(3))])?;
             let above = chart.plotting_area().map_coordinate(&((left + right) / 2.0, value.max(limit)));
             let ratio = text(13, INK).pos(Pos::new(HPos::Center, VPos::Bottom));
-            root.draw(&Text::new(digits(row.ratio), (above.0, above.1 - 4), ratio))?;
+            root.draw(&Text::new(quotient(row.ratio), (above.0, above.1 - 4), ratio))?;
         }
         let below = chart.plotting_area().map_coordinate(&(i as f64, low));
         let label = text(14, INK).pos(Pos::new(HPos::Center, VPos::Top));
         root.draw(&Text::new(group.label.clone(), (below.0, below.1 + 8), label))?;
     }
     Ok(())
+}
+
+/// A ratio in as few signs as stand above a bar.
+fn quotient(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{:.2}%", ratio * 100.0) } else { digits(ratio) }
 }
 
 fn colour(op: RowOp) -> RGBColor {

@@ -114,6 +114,21 @@ fn every_pattern_has_its_rows_over_one_host() {
 }
 
 #[test]
+fn tcp_has_limits_of_its_own() {
+    let output = run(&["--path", "tcp", "--patterns", "a,d,e,g,p", "--memory", "kvferry", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 13);
+    for row in &rows {
+        let pattern = row["pattern"].as_str().expect("a pattern");
+        let limit = if "eg".contains(pattern) { "pingpong" } else { "tcp" };
+        assert_eq!(row["limit"], limit, "{row}");
+        assert_eq!(row["mechanism"], if pattern == "g" { "control" } else { "stream" }, "{row}");
+        assert_eq!((&row["path"], &row["verified"]), (&Value::from("tcp"), &Value::from(true)), "{row}");
+    }
+}
+
+#[test]
 fn people_get_a_table_with_the_conditions() {
     let dir = tempfile::tempdir().expect("directory");
     let plot = dir.path().join("bench.png");

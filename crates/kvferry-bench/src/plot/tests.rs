@@ -54,3 +54,8 @@ fn other_names_and_empty_reports_are_refused() {
     let error = plot(&report(), Path::new("/nonexistent/bench.svg")).expect_err("no directory");
     assert!(error.to_string().contains("/nonexistent/bench.svg"), "{error}");
 }
+
+#[test]
+fn small_ratios_are_percents() {
+    assert_eq!(["0.95", "12.3", "4.10%"], [0.95, 12.3, 0.041].map(quotient).each_ref().map(String::as_str));
+}

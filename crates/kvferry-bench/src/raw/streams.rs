@@ -13,7 +13,7 @@ use crate::pool::Pool;
 /// Streams that a raw round goes over.
 pub(crate) const STREAMS: usize = 2;
 
-/// Bytes of a call: of the sizes tried, none was better with all patterns.
+/// Bytes of a call. Of the sizes from 64 KiB to 1 MiB this was the fastest with large blocks and no slower with small.
 const CALL: u64 = 256 << 10;
 
 /// What the kernel takes of vectors in a call.
