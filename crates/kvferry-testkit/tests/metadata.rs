@@ -304,6 +304,28 @@ fn another_life_within_reach_replaces_the_old_one_and_ends_its_transfers() {
 }
 
 #[test]
+fn another_life_replaces_one_that_was_never_reached() {
+    let _unpaused = unpaused();
+    let left = Side::new(agent("left"), MemoryClass::Private, 4096);
+    let events = left.agent.events().expect("a queue");
+    let name = unique_name("right");
+    let old = Side::new(reborn(&name), MemoryClass::Private, 4096);
+    let metadata = old.agent.metadata();
+    drop(old);
+    left.agent.load_remote(&metadata).expect("metadata of somebody who is gone");
+    left.agent.connect(&name, SOON).expect_err("nobody answers");
+    let new = Side::new(reborn(&name), MemoryClass::Private, 4096);
+    left.meet(&new);
+    let restarted = await_event(&events, |event| matches!(event, Event::PeerRestarted { .. }));
+    let Event::PeerRestarted { peer, incarnation } = restarted else { unreachable!() };
+    assert_eq!((peer, incarnation), (name, new.agent.incarnation()));
+    run(&left.one_block(Op::Write, &new, 0, 4096, TransferOptions::default()));
+    refused(&left.agent, &metadata, "metadata.stale");
+    let stats = left.agent.stats();
+    assert_eq!((stats.peers_up, stats.peers_lost, stats.peers_restarted), (1, 0, 1));
+}
+
+#[test]
 fn a_peer_that_closed_is_forgotten_and_welcome_again_as_another() {
     let _unpaused = unpaused();
     let Pair { left, right } = Pair::new(MemoryClass::Private, 1 << 16);
