@@ -8,7 +8,10 @@ use std::{
 
 use kvferry_proto::RevokeScope;
 
-use crate::transport::Link;
+use crate::{path::Path, transport::Link};
+
+/// How long a thread may be in a call that moves what is there already.
+const STREAMS_LEAVE: Duration = Duration::from_millis(20);
 
 /// All links of an agent, in both directions, with those that are lost and not quiet yet.
 ///
@@ -70,6 +73,20 @@ impl Links {
             (e.peer.clone(), e.link.clone(), epoch)
         });
         Revoking { waiting: barred.collect() }
+    }
+
+    /// Waits the moment that it takes for our own threads to leave the lost wire links that a peer had opened; false if they
+    /// do not. Until then what is under way on those links may still land.
+    pub(crate) fn await_streams(&self, peer: &str) -> bool {
+        let entries = crate::lock(&self.entries);
+        let lost: Vec<(Arc<dyn Link>, u64)> = entries
+            .iter()
+            .filter(|e| e.inbound && e.peer == peer && e.link.path() == Path::Tcp)
+            .filter_map(|e| Some((e.link.clone(), e.lost?)))
+            .collect();
+        drop(entries);
+        lost.is_empty()
+            || wait_until(STREAMS_LEAVE, || lost.iter().all(|(link, epoch)| link.is_quiet(*epoch)))
     }
 
     /// The channels to and from one peer.

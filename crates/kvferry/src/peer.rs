@@ -37,6 +37,8 @@ pub(crate) struct Peer {
     sender: Mutex<Option<NotifySender>>,
     credit: RwLock<NotifyCredit>,
     transfers: Mutex<HashMap<u64, Weak<TransferCore>>>,
+    /// Links that were lost, until the peer's end of them is known to be closed.
+    former_links: Mutex<Vec<Arc<dyn Link>>>,
 }
 
 /// How to reach the peer and prove that we may.
@@ -84,6 +86,7 @@ impl Peer {
             sender: Mutex::new(None),
             credit: RwLock::default(),
             transfers: Mutex::default(),
+            former_links: Mutex::default(),
         }
     }
 
@@ -203,6 +206,17 @@ impl Peer {
             link = self.link_changed.wait_timeout(link, left).unwrap_or_else(|e| e.into_inner()).0;
         }
         link.clone()
+    }
+
+    /// Remembers a link that was lost.
+    pub(crate) fn keep_former(&self, link: Arc<dyn Link>) {
+        crate::lock(&self.former_links).push(link);
+    }
+
+    /// The peer's ends of the links that were lost are closed.
+    pub(crate) fn supersede_former(&self) {
+        let former = std::mem::take(&mut *crate::lock(&self.former_links));
+        former.iter().for_each(|link| link.superseded());
     }
 
     // The end.

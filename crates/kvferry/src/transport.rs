@@ -149,6 +149,10 @@ pub trait Link: Send + Sync + fmt::Debug + 'static {
     /// The peer is dead or the channel is gone: no operation goes on, each becomes quiet as soon as it can.
     fn lost(&self, cause: FaultCause);
 
+    /// After [`Link::lost`]: the peer has shown that its end of this link is closed, by admitting us anew or by its death.
+    /// Nothing that was under way can land there any more.
+    fn superseded(&self) {}
+
     /// Looks, after [`Link::lost`], whether all operations are quiet; true once nothing is left to look for.
     fn linger(&self) -> bool {
         true

@@ -205,6 +205,9 @@ impl Control {
             }
             self.act(older);
         }
+        if !self.shared.links.await_streams(&peer.name) {
+            return self.order(id, Order::Refuse(Refusal::Busy));
+        }
         let receiver = self.parked.remove(&peer).unwrap_or_else(|| NotifyReceiver::new(INBOX_BYTES));
         let (below, ids) = self.shared.registry.live_ids();
         if let Some(channel) = self.channels.get_mut(&id) {
@@ -314,6 +317,8 @@ impl Control {
             // Whom it replaced is dead from now on: it is this incarnation that answers.
             self.shared.peers().table.reached(&identity);
             let again = channel.attempt.again;
+            // It admits us anew only when it has closed what was before.
+            peer.supersede_former();
             peer.set_link(LinkState::Up { link, channel: id });
             if again {
                 // Not here: a link may have to wait for messages that only this thread can hear.

@@ -94,6 +94,8 @@ pub(super) struct Attempt {
     pub(super) shown: String,
     /// What became of the endpoints before.
     pub(super) tried: Vec<String>,
+    /// Whether an endpoint gave no answer in time.
+    pub(super) unanswered: bool,
     /// Whether an endpoint answered and did not finish the handshake in time.
     pub(super) timed_out: bool,
     /// Ways that turned out not to lead there.

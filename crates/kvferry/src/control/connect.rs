@@ -73,7 +73,8 @@ impl Control {
     fn greet(&mut self, fd: OwnedFd) {
         self.last_channel += 1;
         let id = self.last_channel;
-        if self.poller.add(&fd, Token::Channel(id)).is_ok() {
+        // Its bytes stay in the socket until it is clear whose they are: to be told of them once is enough.
+        if self.poller.add_edge(&fd, Token::Channel(id)).is_ok() {
             let deadline = Instant::now() + self.shared.settings.connect_timeout;
             self.newcomers.insert(id, Newcomer { fd, deadline });
         }
@@ -193,13 +194,23 @@ impl Control {
     }
 
     /// A channel that never was up is over: the next endpoint may do, unless the peer itself has refused.
-    pub(super) fn not_connected(&mut self, peer: &Arc<Peer>, mut attempt: Attempt, error: ConnectError) {
+    pub(super) fn not_connected(
+        &mut self,
+        peer: &Arc<Peer>,
+        mut attempt: Attempt,
+        connected: bool,
+        error: ConnectError,
+    ) {
         match error {
             ConnectError::NoPath { why_not, .. } | ConnectError::PathRequired { why_not, .. } => {
                 attempt.why_not.extend(why_not);
             }
             ConnectError::Unreachable { tried, .. } => attempt.tried.extend(tried),
-            ConnectError::Timeout { .. } => attempt.timed_out = true,
+            ConnectError::Timeout { after, .. } => {
+                attempt.tried.push(format!("{}: no answer within {after:?}", attempt.shown));
+                attempt.unanswered = true;
+                attempt.timed_out |= connected;
+            }
             error => return self.connect_failed(peer, attempt, Some(error)),
         }
         self.connect(peer, attempt);
@@ -207,7 +218,7 @@ impl Control {
 
     /// What a try to connect that led nowhere means.
     fn connect_failed(&mut self, peer: &Arc<Peer>, attempt: Attempt, error: Option<ConnectError>) {
-        let Attempt { again, tried, mut why_not, timed_out, .. } = attempt;
+        let Attempt { again, tried, mut why_not, timed_out, unanswered, .. } = attempt;
         let error = error.unwrap_or_else(|| {
             let name = peer.name.clone();
             if why_not.is_empty() && timed_out {
@@ -230,7 +241,10 @@ impl Control {
         });
         tracing::debug!(target: "kvferry::peer", peer = %peer.name, "not connected: {error}");
         if again {
-            self.peer_lost(peer, LostCause::Unreachable(error.to_string()), false);
+            // No answer is no proof that nobody is there.
+            let cause =
+                if unanswered { LostCause::Silent } else { LostCause::Unreachable(error.to_string()) };
+            self.peer_lost(peer, cause, false);
         } else {
             peer.set_link(LinkState::Failed(error));
         }

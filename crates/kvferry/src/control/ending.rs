@@ -38,6 +38,9 @@ impl Control {
             self.shared.links.lost(id, epoch);
             link.lost(if !died && over.may_reconnect() {
                 let detail = channel.broken_by.clone().unwrap_or_else(|| over.to_string());
+                if let Some(peer) = &channel.peer {
+                    peer.keep_former(link.clone());
+                }
                 FaultCause::LinkLost { peer: name, detail }
             } else {
                 FaultCause::PeerLost { peer: name, cause: cause.clone() }
@@ -45,6 +48,7 @@ impl Control {
         }
         let peer = channel.peer.take();
         let attempt = std::mem::take(&mut channel.attempt);
+        let connected = !channel.is_connecting();
         let broken_by = channel.broken_by.take();
         let dropped = std::mem::take(&mut channel.dropped);
         let attach_error = channel.attach_error.take();
@@ -70,7 +74,7 @@ impl Control {
                     let error = attach_error.unwrap_or_else(|| {
                         connect_error(settings, &peer, &over, shown, broken_by.as_deref())
                     });
-                    self.not_connected(&peer, attempt, error);
+                    self.not_connected(&peer, attempt, connected, error);
                 }
             }
             None => {
@@ -115,6 +119,12 @@ impl Control {
         let loss = if dead { Loss::Dead } else { Loss::Presumed };
         self.shared.forget_peer(peer, loss);
         tracing::info!(target: "kvferry::peer", peer = %peer.name, incarnation = %peer.incarnation, "lost: {cause}");
+        if matches!(
+            cause,
+            LostCause::Died | LostCause::Closed | LostCause::Disconnected | LostCause::Unreachable(_)
+        ) {
+            peer.supersede_former();
+        }
         let fault = FaultCause::PeerLost { peer: peer.name.clone(), cause: cause.clone() };
         peer.go(fault, ConnectError::Lost { peer: peer.name.clone(), cause: cause.clone() });
         self.not_up(identity, cause);

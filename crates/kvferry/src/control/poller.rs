@@ -52,6 +52,12 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
+    /// As [`Poller::add`], but tells of new bytes only once.
+    pub(super) fn add_edge(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token.encode());
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
+    }
+
     /// Asks for writability too, or no longer.
     pub(super) fn set_writable(&self, fd: impl AsFd, token: Token, writable: bool) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.encode());

@@ -59,7 +59,7 @@ pub enum ConnectError {
         peer: String,
         /// The bound.
         after: Duration,
-        /// What became of its other endpoints.
+        /// What became of each of its endpoints.
         tried: Vec<String>,
     },
     /// The settings require a path that this peer cannot be reached by.
@@ -136,7 +136,7 @@ impl ConnectError {
 }
 
 fn also(tried: &[String]) -> String {
-    if tried.is_empty() { String::new() } else { format!("; also tried: {}", tried.join("; ")) }
+    if tried.is_empty() { String::new() } else { format!("; tried: {}", tried.join("; ")) }
 }
 
 pub(super) fn list(why_not: &[WhyNot]) -> String {

@@ -188,7 +188,7 @@ impl OutFrame {
     fn is_discarded(&self, link: &TcpLink) -> bool {
         match &self.owner {
             Owner::Op(op) => !op.is_unresolved(),
-            Owner::Peer { op, attempt, .. } => link.is_barred(*op, *attempt),
+            Owner::Peer { op, attempt, .. } => link.is_stopped(*op, *attempt),
             Owner::Nobody => true,
         }
     }

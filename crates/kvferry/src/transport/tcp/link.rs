@@ -216,8 +216,12 @@ impl TcpLink {
 
     /// Whether an attempt was stopped, or everything was.
     pub(super) fn is_barred(&self, op: u64, attempt: u32) -> bool {
-        self.closed.load(SeqCst)
-            || crate::lock(&self.barred).get(&op).is_some_and(|(stopped, _)| attempt <= *stopped)
+        self.closed.load(SeqCst) || self.is_stopped(op, attempt)
+    }
+
+    /// Whether the peer has stopped an attempt, and so discards what still comes of it.
+    pub(super) fn is_stopped(&self, op: u64, attempt: u32) -> bool {
+        crate::lock(&self.barred).get(&op).is_some_and(|(stopped, _)| attempt <= *stopped)
     }
 
     fn bar(&self, op: u64, attempt: u32) -> Result<(), String> {
@@ -385,6 +389,11 @@ impl Link for TcpLink {
         Acknowledge::Now
     }
 
+    fn superseded(&self) {
+        let ops: Vec<_> = crate::lock(&self.ops).values().filter_map(Weak::upgrade).collect();
+        ops.iter().for_each(|op| op.link_lost(true));
+    }
+
     fn lost(&self, cause: FaultCause) {
         let closed = is_closed(&cause);
         if self.lost.set(cause).is_err() {
@@ -399,10 +408,10 @@ impl Link for TcpLink {
 
 /// Whether the loss shows that the peer's end is closed: then nothing that is under way can be taken in there.
 ///
-/// Silence shows nothing (the peer may be stopped, and go on), nor does what we have closed ourselves.
+/// Silence shows nothing (the peer may be stopped, and go on), nor does what we have closed ourselves, nor a connection that
+/// broke: other streams may still be read at the other end until it has noticed as well.
 fn is_closed(cause: &FaultCause) -> bool {
     match cause {
-        FaultCause::LinkLost { .. } => true,
         FaultCause::PeerLost { cause, .. } => matches!(
             cause,
             LostCause::Died | LostCause::Closed | LostCause::Disconnected | LostCause::Unreachable(_)

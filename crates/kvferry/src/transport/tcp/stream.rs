@@ -22,6 +22,9 @@ const TURN: usize = 32;
 /// Chunks that a peer may have asked for on one stream.
 const MAX_ASKED: usize = 256;
 
+/// Answers that may wait to be sent on one stream.
+const MAX_ANSWERS: usize = 1024;
+
 /// One data stream, on its thread.
 pub(super) struct Stream {
     _closed_in_child: ClosedInChild,
@@ -120,7 +123,13 @@ impl Stream {
 
     /// What the thread is to wait for.
     pub(super) fn wanted(&self) -> EventFlags {
-        if self.blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+        let read = if self.is_full() { EventFlags::empty() } else { EventFlags::IN };
+        if self.blocked { read | EventFlags::OUT } else { read }
+    }
+
+    /// Whether so many answers wait that nothing more is taken in: a peer that asks and does not read costs little.
+    fn is_full(&self) -> bool {
+        self.answers.len() >= MAX_ANSWERS
     }
 
     // Out.
@@ -196,6 +205,9 @@ impl Stream {
         scratch: &mut [u8],
     ) -> io::Result<()> {
         for _ in 0..TURN * 4 {
+            if self.is_full() {
+                return Ok(());
+            }
             match self.step(thread, gather, scratch) {
                 Ok(Step::Done) => {}
                 Ok(Step::Dry) => return Ok(()),
