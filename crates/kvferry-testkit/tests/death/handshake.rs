@@ -98,6 +98,8 @@ fn a_target_that_dies_in_the_handshake_is_an_error_at_once() {
         agent.ask::<String>(&Request::Load { metadata: listener.metadata.clone() }).unwrap();
         let connecting =
             agent.begin_aside::<()>(&Request::Connect { peer: "dying".into(), timeout_ms: 5_000 });
+        // The call is to wait for this very connection, not to begin another after it.
+        std::thread::sleep(Duration::from_millis(50));
         drop(listener.accept(stage));
         let died = now_ns();
         let (told, outcome) = connecting.finish_stamped();
