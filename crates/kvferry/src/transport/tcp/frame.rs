@@ -33,6 +33,8 @@ pub(super) enum Owner {
     Op(Arc<WireOp>),
     /// Our memory, that a peer reads; the chunk that it asked for.
     Peer { op: u64, attempt: u32, chunk: u32 },
+    /// No frame at all: the place behind which nothing of a stopped attempt is to be sent.
+    Mark { op: u64, attempt: u32 },
 }
 
 /// Scattered memory, with a place in it.
@@ -100,6 +102,11 @@ impl OutFrame {
         let mut head = header.encode().to_vec();
         head.extend_from_slice(text);
         Self::new(head, Payload::default(), Owner::Nobody)
+    }
+
+    /// Sends nothing; comes back to its stream when all before it is sent.
+    pub(super) fn mark(op: u64, attempt: u32) -> Self {
+        Self::new(Vec::new(), Payload::default(), Owner::Mark { op, attempt })
     }
 
     pub(super) fn new(head: Vec<u8>, payload: Payload, owner: Owner) -> Self {
@@ -189,7 +196,7 @@ impl OutFrame {
         match &self.owner {
             Owner::Op(op) => !op.is_unresolved(),
             Owner::Peer { op, attempt, .. } => link.is_stopped(*op, *attempt),
-            Owner::Nobody => true,
+            Owner::Nobody | Owner::Mark { .. } => true,
         }
     }
 

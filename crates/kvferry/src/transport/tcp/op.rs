@@ -379,13 +379,16 @@ impl LinkOp for WireOp {
             return;
         }
         // The target must not act upon what is under way: it is asked to say when it no longer can. A read writes nothing there.
-        if self.link.is_open() && crate::lock(&self.state).sent {
-            if self.may_land() {
-                self.unresolved.store(true, SeqCst);
-            }
+        let sent = self.link.is_open() && crate::lock(&self.state).sent;
+        if sent && self.may_land() {
+            self.unresolved.store(true, SeqCst);
+        }
+        // Closed before the other side hears of it, which may answer with filler from then on.
+        let stopped = self.gate.stop();
+        if sent {
             self.link.stop_remote(self.id, self.attempt());
         }
-        self.settle(self.gate.stop());
+        self.settle(stopped);
     }
 
     fn residue(&self) -> Residue {

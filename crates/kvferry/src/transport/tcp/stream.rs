@@ -181,7 +181,11 @@ impl Stream {
     }
 
     fn sent(&mut self, frame: &OutFrame) {
-        let Owner::Peer { op, attempt, chunk } = frame.owner else { return };
+        let (op, attempt, chunk) = match frame.owner {
+            Owner::Peer { op, attempt, chunk } => (op, attempt, chunk),
+            Owner::Mark { op, attempt } => return self.link.dropped(op, attempt),
+            Owner::Nobody | Owner::Op(_) => return,
+        };
         self.asked = self.asked.saturating_sub(1);
         if self.link.is_barred(op, attempt) {
             // Nobody waits for an answer, or the control channel gives it.
@@ -332,7 +336,8 @@ impl Stream {
             StreamKind::Fail => {
                 self.input = Input::Text { header, bytes: vec![0; header.payload as usize], got: 0 };
             }
-            StreamKind::Drop => self.link.dropped(header.op, header.attempt),
+            // Behind the answers: as long as one of them stands half sent, it must be known that the attempt is stopped.
+            StreamKind::Drop => self.answers.push_back(OutFrame::mark(header.op, header.attempt)),
         }
         Ok(())
     }
