@@ -103,6 +103,34 @@ fn dies_with_four_gib(what: &str, survivor_initiates: bool, write: bool) {
 }
 
 #[test]
+fn a_peer_with_four_gib_while_idle() {
+    // No copy touches the dead process here, and its socket ends when it has been taken apart: this is what the kernel's
+    // robust futexes are for.
+    if !has_room() {
+        return;
+    }
+    let survivor = Launch::new(CHILD, "survivor").start();
+    let mut events = Times::default();
+    for round in 0..rounds(2) {
+        let victim = Launch::new(CHILD, "victim").start();
+        victim.registered(Memory::Private, 4 * GIB);
+        // Once as initiator only, once as target only.
+        if round % 2 == 0 {
+            link(&survivor, &victim)
+        } else {
+            link(&victim, &survivor)
+        }
+        let killed = victim.kill();
+        let lost = survivor.event("lost", "victim").unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(lost.cause, "its process died");
+        events.push_between(killed, lost.stamp);
+        victim.reap();
+    }
+    events.print("4 GiB, idle: event");
+    assert!(events.longest() <= LONGEST, "event after more than {LONGEST:?}");
+}
+
+#[test]
 fn a_target_with_four_gib_under_a_write() {
     dies_with_four_gib("4 GiB, target, write", true, true);
 }
