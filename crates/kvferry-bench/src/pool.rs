@@ -80,8 +80,8 @@ impl Pool {
     /// The range for the raw loops.
     pub(crate) fn slice(&self, offset: u64, len: u64) -> Result<RegionSlice> {
         self.check(offset, usize::try_from(len)?)?;
-        // SAFETY: the range lies inside memory that belongs to the pool and is anonymous or sealed; the raw loops end
-        // before their row does, and the pool outlives the row.
+        // SAFETY: the range lies inside memory that belongs to the pool and is anonymous or sealed; what the raw
+        // loops make of it borrows the pool.
         Ok(unsafe { RegionSlice::new(self.addr() + offset, len, Touch::LoadStore) })
     }
 

@@ -125,7 +125,7 @@ impl<'o> Session<'o> {
     }
 
     /// One bare call for a row of one block.
-    pub(super) fn call(&self, mechanism: Mechanism, plan: &Plan, layout: &Layout) -> Result<Lanes> {
+    pub(super) fn call(&self, mechanism: Mechanism, plan: &Plan, layout: &Layout) -> Result<Lanes<'_>> {
         Lanes::new(&self.pool, self.reached(mechanism)?, plan.op, &layout.pieces(), 1)
     }
 
@@ -147,7 +147,7 @@ impl<'o> Session<'o> {
 
 /// The raw loop of a row.
 pub(super) enum Raw<'s> {
-    Lanes(Lanes, Limit),
+    Lanes(Lanes<'s>, Limit),
     Streams { streams: Vec<Stream<'s>>, send: bool },
 }
 

@@ -112,7 +112,7 @@ impl<'s> Block<'s> {
     }
 
     /// A batch of bare calls.
-    fn raw(&self, peer: &mut Peer, call: &Lanes, mut record: impl FnMut(Duration)) -> Result<()> {
+    fn raw(&self, peer: &mut Peer, call: &Lanes<'_>, mut record: impl FnMut(Duration)) -> Result<()> {
         let mut fault = None;
         for i in 0..BATCH {
             self.before(i)?;

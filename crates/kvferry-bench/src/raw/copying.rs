@@ -1,3 +1,4 @@
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
@@ -23,9 +24,11 @@ pub(crate) enum Reached<'a> {
 }
 
 /// The blocks of a row, shared out to threads and ready to be copied, so that the loop does nothing but copy.
-pub(crate) struct Lanes {
+pub(crate) struct Lanes<'a> {
     lanes: Vec<Lane>,
     direction: Direction,
+    /// The lanes name ranges of the pool and of the mapping.
+    _borrowed: PhantomData<(&'a Pool, &'a SharedMemory)>,
 }
 
 enum Lane {
@@ -35,10 +38,10 @@ enum Lane {
     Copies(Vec<(RegionSlice, RegionSlice)>),
 }
 
-impl Lanes {
+impl<'a> Lanes<'a> {
     pub(crate) fn new(
-        pool: &Pool,
-        reached: Reached<'_>,
+        pool: &'a Pool,
+        reached: Reached<'a>,
         op: BenchOp,
         pieces: &[Piece],
         threads: usize,
@@ -54,7 +57,7 @@ impl Lanes {
                 Reached::Map(memory) => copies(pool, memory, op, &share).map(Lane::Copies),
             })
             .collect::<Result<_>>()?;
-        Ok(Self { lanes, direction })
+        Ok(Self { lanes, direction, _borrowed: PhantomData })
     }
 
     /// Copies everything once, a thread a lane.

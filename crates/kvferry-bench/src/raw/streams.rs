@@ -22,6 +22,7 @@ const MAX_VECTORS: usize = 1024;
 /// One stream's share of a row, ready to be sent or received straight from and to the blocks.
 pub(crate) struct Stream<'a> {
     socket: &'a TcpStream,
+    /// Ranges of a pool that is borrowed for as long as the socket.
     calls: Vec<Vec<libc::iovec>>,
 }
 
@@ -31,7 +32,7 @@ unsafe impl Send for Stream<'_> {}
 impl<'a> Stream<'a> {
     /// Shares the blocks of a row out to the streams; both sides come to the same.
     pub(crate) fn share(
-        pool: &Pool,
+        pool: &'a Pool,
         role: Role,
         pieces: &[Piece],
         sockets: &'a [TcpStream],
