@@ -55,7 +55,13 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(by: By, write: bool, bytes: u64, pools: usize) -> Self {
-        let (a, b) = (Launch::new(CHILD, "a").start(), Launch::new(CHILD, "b").start());
+        Self::with_threads("2", by, write, bytes, pools)
+    }
+
+    /// With so many copy threads on each side.
+    pub(crate) fn with_threads(threads: &str, by: By, write: bool, bytes: u64, pools: usize) -> Self {
+        let start = |name| Launch::new(CHILD, name).env("KVFERRY_THREADS", threads).start();
+        let (a, b) = (start("a"), start("b"));
         if by == By::CmaByTarget {
             a.expect::<()>(&Request::Yama { on: true });
         }

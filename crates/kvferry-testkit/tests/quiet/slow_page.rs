@@ -1,4 +1,4 @@
-//! A copy that waits for a page: its memory stays held, and nobody else waits.
+//! A copy that waits for a page: its memory stays held, and nobody else waits, though there is one copy thread only.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ fn others_are_not_affected(worker: &Worker) {
 #[test]
 fn a_page_of_the_target_under_a_write_and_a_read() {
     for write in [true, false] {
-        let rig = Rig::new(By::Cma, write, BYTES, 1);
+        let rig = Rig::with_threads("1", By::Cma, write, BYTES, 1);
         let page = if write { rig.pools[0].buffer } else { rig.source.buffer };
         if !withhold(&rig.b, page.index, BYTES / 2) {
             return;
@@ -95,7 +95,7 @@ fn a_page_of_the_target_under_a_write_and_a_read() {
 fn a_page_of_the_initiator_under_a_write_and_a_read() {
     for by in [By::Cma, By::Map] {
         for write in [true, false] {
-            let rig = Rig::new(by, write, BYTES, 1);
+            let rig = Rig::with_threads("1", by, write, BYTES, 1);
             let page = if write { rig.source.buffer } else { rig.pools[0].buffer };
             if !withhold(&rig.a, page.index, BYTES / 2) {
                 return;
@@ -109,7 +109,7 @@ fn a_page_of_the_initiator_under_a_write_and_a_read() {
 fn a_page_under_a_copy_by_the_target() {
     for by in [By::MapByTarget, By::CmaByTarget] {
         for write in [true, false] {
-            let rig = Rig::new(by, write, BYTES, 1);
+            let rig = Rig::with_threads("1", by, write, BYTES, 1);
             let page = if write { rig.pools[0].buffer } else { rig.source.buffer };
             if !withhold(&rig.b, page.index, BYTES / 2) {
                 return;
@@ -121,7 +121,7 @@ fn a_page_under_a_copy_by_the_target() {
 
 #[test]
 fn many_slow_pages_of_one_peer_leave_threads_for_the_others() {
-    let rig = Rig::new(By::Cma, true, BYTES, 6);
+    let rig = Rig::with_threads("1", By::Cma, true, BYTES, 6);
     let mut transfers = Vec::new();
     if !withhold(&rig.b, rig.pools[0].buffer.index, 0) {
         return;
