@@ -129,6 +129,8 @@ fn victim_initiates(write: bool) {
         let spec =
             if write { victim.write(theirs, &survivor, pool) } else { victim.read(theirs, &survivor, pool) };
         let transfer = victim.transfer(&spec.in_blocks_of(BLOCK)).unwrap();
+        // A reset may take words along that were not read yet: only who is known to be up can be lost.
+        survivor.event("up", "victim").unwrap_or_else(|e| panic!("{e:?}"));
         victim.post(transfer).unwrap();
         sleep_until(now_ns() + chance.below(20_000_000));
         let killed = victim.kill();
