@@ -99,7 +99,7 @@ mod system {
         peer_credentials, peer_pidfd, recv_with_fds, send_with_fds,
     };
     pub use crate::tcp::{
-        accept_tcp, connect_tcp, connected, listen_tcp, local_address, remote_address, source_address, unread,
+        accept_tcp, connect_tcp, connected, listen_tcp, local_address, remote_address, source_address,
     };
     pub use crate::thread::spawn_quiet;
     pub use rustix::io::Errno;

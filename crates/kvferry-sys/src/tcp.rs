@@ -65,11 +65,6 @@ pub fn remote_address<Fd: AsFd>(socket: Fd) -> io::Result<SocketAddr> {
     Ok(address.try_into().map_err(|_: Errno| Errno::AFNOSUPPORT)?)
 }
 
-/// How many bytes have come in and are not read yet.
-pub fn unread<Fd: AsFd>(socket: Fd) -> io::Result<u64> {
-    Ok(rustix::io::ioctl_fionread(socket)?)
-}
-
 /// The address that packets to `destination` leave from. Sends nothing.
 pub fn source_address(destination: SocketAddr) -> io::Result<SocketAddr> {
     let family = family(destination);

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use kvferry_proto::{RegionId, RevokeScope};
+use kvferry_proto::{ChunkLimits, RegionId, RevokeScope};
 use kvferry_sys::{ChunkGate, Direction, GateState, RegionSlice, RemoteSlice, SharedMemory};
 
 use super::{
@@ -28,9 +28,6 @@ const MAX_REGIONS: usize = 1 << 20;
 const MAX_OPS: usize = 64;
 /// Segments of one peer that wait here.
 const MAX_SEGMENTS: usize = 1 << 18;
-
-const MAX_VECTORS: usize = 1024;
-const MAX_BYTES: u64 = 2 << 20;
 
 /// What we execute for one peer: its operations, and its regions as it has declared them.
 #[derive(Debug, Default)]
@@ -323,10 +320,11 @@ impl ServedOp {
         let mut segments = Vec::new();
         let (empty, left) = {
             let mut queue = crate::lock(&self.queue);
+            let ChunkLimits { max_vectors, max_bytes } = ChunkLimits::default();
             let mut bytes = 0;
-            while segments.len() < MAX_VECTORS
+            while segments.len() < max_vectors
                 && let Some(next) = queue.front()
-                && (segments.is_empty() || bytes + next.len <= MAX_BYTES)
+                && (segments.is_empty() || bytes + next.len <= max_bytes)
             {
                 bytes += next.len;
                 segments.extend(queue.pop_front());
