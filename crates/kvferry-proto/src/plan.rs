@@ -215,6 +215,26 @@ impl Plan {
         found.into_iter().collect()
     }
 
+    /// The bytes that move between those pairs of region slots (local, remote) that `counts` is true for.
+    pub fn bytes_between(&self, mut counts: impl FnMut(u32, u32) -> bool) -> u64 {
+        let mut pairs = Pairs::default();
+        let mut bytes = 0;
+        let mut last = None;
+        while let Some(run) = pairs.peek(&self.local, &self.remote) {
+            let slots = (pairs.local.slot, pairs.remote.slot);
+            let counted = match last {
+                Some((known, counted)) if known == slots => counted,
+                _ => counts(slots.0, slots.1),
+            };
+            last = Some((slots, counted));
+            if counted {
+                bytes += run * pairs.local.len;
+            }
+            pairs.advance(run);
+        }
+        bytes
+    }
+
     /// The position of the pair that holds byte `offset` of a segment of this plan, to say which
     /// block a fault hit. Walks the blocks from the segment's first one on.
     pub fn position_at(&self, segment: &Segment, offset: u64) -> Option<u64> {

@@ -233,6 +233,10 @@ impl<T: Tap> Link for TappedLink<T> {
         self.inner.report(local, remote)
     }
 
+    fn carries(&self, local: &LocalRegion, remote: &RemoteRegion) -> bool {
+        self.inner.carries(local, remote)
+    }
+
     fn admit(&self, request: OpRequest) -> Result<Vec<Arc<dyn LinkOp>>, AdmitError> {
         static REQUESTS: AtomicU64 = AtomicU64::new(1);
         let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
@@ -397,6 +401,10 @@ impl<T: Tap> LinkOp for TappedOp<T> {
 
     fn route(&self) -> Route {
         self.inner.route()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
     }
 }
 

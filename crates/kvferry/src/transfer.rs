@@ -25,7 +25,7 @@ use crate::{
     peer::Peer,
     queue::{CompletionQueue, Event, WeakQueue},
     region::LocalRegion,
-    transport::{AdmitError, Link, LinkOp, OpReport, OpRequest, OpSink, RemoteRef, Residue},
+    transport::{AdmitError, Link, LinkOp, OpReport, OpRequest, OpSink, RemoteRef, Residue, Share},
 };
 
 mod options;
@@ -266,6 +266,7 @@ impl TransferCore {
         let ops = link.admit(OpRequest {
             op: self.plan.op(),
             plan: self.plan.clone(),
+            share: Share::Whole,
             local: self.local.clone(),
             remote: self.remote.clone(),
             sink,
@@ -292,7 +293,7 @@ impl TransferCore {
 
     /// The route of most bytes.
     pub(crate) fn route(&self) -> Option<Route> {
-        self.ops().first().map(|op| op.route())
+        self.ops().iter().max_by_key(|op| op.bytes()).map(|op| op.route())
     }
 
     fn post(self: &Arc<Self>, notification: Option<Arc<[u8]>>) -> Result<(), PostError> {
@@ -530,10 +531,11 @@ impl TransferCore {
         // Gives the room for an unsent notification back.
         drop(self.take_outgoing(attempt));
         self.shared.counters.in_flight.fetch_sub(1, Relaxed);
-        if phase == Phase::Done
-            && let Some(route) = self.route()
-        {
-            self.shared.counters.done(route.path, route.mechanism, self.plan.bytes());
+        if phase == Phase::Done {
+            for op in self.ops().iter() {
+                let route = op.route();
+                self.shared.counters.done(route.path, route.mechanism, op.bytes());
+            }
         }
         if let Some(queue) = self.queue.as_ref().and_then(WeakQueue::upgrade) {
             let status = self.status_of(attempt, phase);

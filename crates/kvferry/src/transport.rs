@@ -8,6 +8,7 @@
 //! and none of its writes can land at the peer. [`LinkOp::request_cancel`] only asks; quiet alone frees memory.
 
 use std::{
+    collections::HashSet,
     fmt,
     os::fd::OwnedFd,
     sync::{Arc, Weak, atomic::AtomicBool},
@@ -112,7 +113,14 @@ pub trait Link: Send + Sync + fmt::Debug + 'static {
     /// How each kind of pair among these regions goes, and why not better.
     fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport>;
 
-    /// Checks that every pair of the plan has a route and makes ready what can be made ready before the post.
+    /// Whether the link has a way between two regions.
+    fn carries(&self, local: &LocalRegion, remote: &RemoteRegion) -> bool {
+        let _ = (local, remote);
+        true
+    }
+
+    /// Checks that every pair of its [share](OpRequest::share) of the plan has a route and makes ready what can be made ready
+    /// before the post.
     ///
     /// One transfer may become several operations, each with the blocks of one executor. May block for as long as [`Settings::connect_timeout`] (to map a peer's memory, say).
     fn admit(&self, request: OpRequest) -> Result<Vec<Arc<dyn LinkOp>>, AdmitError>;
@@ -189,12 +197,42 @@ pub struct OpRequest {
     pub op: Op,
     /// The blocks on both sides, checked.
     pub plan: Arc<Plan>,
+    /// What of the plan the link is to carry.
+    pub share: Share,
     /// The local regions by slot of the plan's local list.
     pub local: Arc<[Arc<LocalRegion>]>,
     /// The peer's regions by slot of the plan's remote list.
     pub remote: Arc<[RemoteRef]>,
     /// Where the operation reports to, for as long as somebody listens.
     pub sink: Weak<dyn OpSink>,
+}
+
+/// The part of a plan that one link carries, by the pairs of regions that bytes move between.
+#[derive(Clone, Debug, Default)]
+pub enum Share {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The blocks between these region slots (local, remote) only.
+    Pairs(Arc<HashSet<(u32, u32)>>),
+}
+
+impl Share {
+    /// Whether blocks between these region slots belong to it.
+    pub fn holds(&self, local: u32, remote: u32) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Pairs(pairs) => pairs.contains(&(local, remote)),
+        }
+    }
+
+    /// The bytes of a plan that belong to it.
+    pub fn bytes(&self, plan: &Plan) -> u64 {
+        match self {
+            Self::Whole => plan.bytes(),
+            Self::Pairs(_) => plan.bytes_between(|local, remote| self.holds(local, remote)),
+        }
+    }
 }
 
 /// A peer's region as a transfer holds it, with the mark that its owner has revoked it.
@@ -248,8 +286,11 @@ pub trait LinkOp: Send + Sync + fmt::Debug {
         Residue::ThisProcess
     }
 
-    /// The route of most bytes.
+    /// The route of most of its bytes.
     fn route(&self) -> Route;
+
+    /// The bytes that it moves.
+    fn bytes(&self) -> u64;
 }
 
 /// What an operation that is not quiet may still do, the worst last.

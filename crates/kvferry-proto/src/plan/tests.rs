@@ -167,3 +167,17 @@ fn a_fault_is_traced_to_its_block() {
         .collect();
     assert_eq!(traced, expected);
 }
+
+#[test]
+fn bytes_are_counted_by_the_regions_that_they_move_between() {
+    let local = flat(&[(0, 8), (16, 8), (2 << 20, 32), (64, 8)]);
+    let remote = flat(&[(0, 8), (3 << 20, 8), (4 << 20, 32), (128, 8)]);
+    let plan = write(local.clone(), remote.clone()).unwrap();
+    assert_eq!(plan.slot_pairs(), [(0, 0), (0, 1), (1, 1)]);
+    assert_eq!(plan.bytes_between(|local, remote| (local, remote) == (0, 0)), 16);
+    assert_eq!(plan.bytes_between(|_, remote| remote == 1), 40);
+    assert_eq!(plan.bytes_between(|_, _| true), plan.bytes());
+    let some = write(pick(&local, &[1, 2]), pick(&remote, &[1, 2])).unwrap();
+    assert_eq!(some.bytes_between(|local, _| local == 0), 8);
+    assert_eq!(some.bytes_between(|_, _| false), 0);
+}

@@ -212,6 +212,10 @@ impl LinkOp for LateOp {
     fn route(&self) -> Route {
         ROUTE
     }
+
+    fn bytes(&self) -> u64 {
+        self.plan.bytes()
+    }
 }
 
 impl fmt::Debug for LateOp {

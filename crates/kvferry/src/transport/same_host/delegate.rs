@@ -40,6 +40,7 @@ pub(super) struct DelegatedOp {
     remote: Arc<[RemoteRef]>,
     routes: Arc<Routes>,
     route: Route,
+    bytes: u64,
     sending: Mutex<Sending>,
     attempt: AtomicU32,
     open: AtomicBool,
@@ -63,6 +64,7 @@ impl DelegatedOp {
         request: OpRequest,
         routes: Arc<Routes>,
         way: Way,
+        bytes: u64,
     ) -> Arc<Self> {
         let id = link.delegations.next_id();
         Arc::new_cyclic(|me| Self {
@@ -78,6 +80,7 @@ impl DelegatedOp {
             local: request.local,
             remote: request.remote,
             route: way.route(link.path_of_link()),
+            bytes,
             routes,
             attempt: AtomicU32::new(0),
             open: AtomicBool::new(false),
@@ -191,6 +194,10 @@ impl LinkOp for DelegatedOp {
 
     fn route(&self) -> Route {
         self.route
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

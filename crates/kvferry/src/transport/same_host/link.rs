@@ -302,14 +302,17 @@ impl Link for SameHostLink {
         self.router.report(local, remote.iter().map(Class::of_remote))
     }
 
+    fn carries(&self, local: &LocalRegion, remote: &RemoteRegion) -> bool {
+        self.router.choose(Class::of_local(local), Class::of_remote(remote), u64::MAX).is_ok()
+    }
+
     fn admit(&self, request: OpRequest) -> Result<Vec<Arc<dyn LinkOp>>, AdmitError> {
         let Some(me) = self.me.upgrade() else { return Ok(Vec::new()) };
         if let Some(cause) = self.lost.get() {
             return Err(AdmitError::Lost(cause.clone()));
         }
-        let bytes = request.plan.bytes();
-        let mut routes = Routes::choose(&self.router, &request.local, &request.remote, bytes, self.pid);
-        let used = routes.check(&self.router, &request.plan, bytes).map_err(|no| AdmitError::NoRoute {
+        let mut routes = Routes::choose(&self.router, &request, self.pid);
+        let used = routes.check(&self.router, &request.plan).map_err(|no| AdmitError::NoRoute {
             local: no.local,
             remote: no.remote,
             why_not: no.why_not,
@@ -317,17 +320,18 @@ impl Link for SameHostLink {
         for (slot, memfd, offset) in routes.wanted(&request.remote) {
             routes.map(slot, self.memory(memfd).map_err(AdmitError::Lost)?, offset);
         }
+        let (by_us, by_target) = routes.bytes(&request.plan, &used);
         let routes = Arc::new(routes);
         let mut ops: Vec<Arc<dyn LinkOp>> = Vec::new();
         let (initiated, delegated) = split(&used);
         if let Some(way) = initiated {
-            ops.push(LocalOp::new(me.clone(), request.clone(), routes.clone(), way));
+            ops.push(LocalOp::new(me.clone(), request.clone(), routes.clone(), way, by_us));
         }
         if let Some(way) = delegated {
             for region in request.local.iter() {
                 self.declare(region);
             }
-            ops.push(DelegatedOp::new(me, request, routes, way));
+            ops.push(DelegatedOp::new(me, request, routes, way, by_target));
         }
         Ok(ops)
     }

@@ -39,6 +39,7 @@ pub(super) struct LocalOp {
     remote: Arc<[RemoteRef]>,
     routes: Arc<Routes>,
     route: Route,
+    bytes: u64,
     inline: bool,
     cursor: Mutex<PlanCursor>,
     gate: ChunkGate,
@@ -58,8 +59,8 @@ impl LocalOp {
         request: OpRequest,
         routes: Arc<Routes>,
         way: Way,
+        bytes: u64,
     ) -> Arc<Self> {
-        let bytes = request.plan.bytes();
         let inline = bytes <= link.settings().inline_limit && request.plan.blocks() <= INLINE_BLOCKS;
         let op = Arc::new(Self {
             handle: OnceLock::new(),
@@ -73,6 +74,7 @@ impl LocalOp {
             remote: request.remote,
             routes,
             route: way.route(link.path_of_link()),
+            bytes,
             inline,
             gate: ChunkGate::new(),
             queued: AtomicBool::new(false),
@@ -225,6 +227,10 @@ impl LinkOp for LocalOp {
 
     fn route(&self) -> Route {
         self.route
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -7,7 +7,10 @@ use super::{
     copy::Far,
     route::{Class, Router, Way},
 };
-use crate::{path::WhyNot, region::LocalRegion, transport::RemoteRef};
+use crate::{
+    path::WhyNot,
+    transport::{OpRequest, RemoteRef, Share},
+};
 
 /// The way of every pair of regions of one plan.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub(super) struct Routes {
     /// Where the peer's shared regions are mapped here, by slot: the memory and the offset of the region in it.
     mapped: Box<[Option<Mapped>]>,
     pid: Option<Pid>,
+    share: Share,
 }
 
 /// A peer's memory file that is mapped here, and where in it a region begins.
@@ -34,33 +38,29 @@ pub(super) struct NoWay {
 
 impl Routes {
     /// Chooses the way for each pair of classes that the plan's regions have.
-    pub(super) fn choose(
-        router: &Router,
-        local: &[Arc<LocalRegion>],
-        remote: &[RemoteRef],
-        bytes: u64,
-        pid: Option<Pid>,
-    ) -> Self {
+    pub(super) fn choose(router: &Router, request: &OpRequest, pid: Option<Pid>) -> Self {
+        let bytes = request.plan.bytes();
         let ways = Class::ALL.map(|l| Class::ALL.map(|r| router.choose(l, r, bytes).ok()));
         Self {
-            local: local.iter().map(|r| Class::of_local(r)).collect(),
-            remote: remote.iter().map(|r| Class::of_remote(&r.region)).collect(),
+            local: request.local.iter().map(|r| Class::of_local(r)).collect(),
+            remote: request.remote.iter().map(|r| Class::of_remote(&r.region)).collect(),
             ways,
-            mapped: vec![None; remote.len()].into(),
+            mapped: vec![None; request.remote.len()].into(),
             pid,
+            share: request.share.clone(),
         }
     }
 
-    /// Makes sure that every block has a way; returns the ways in use.
-    pub(super) fn check(&self, router: &Router, plan: &Arc<Plan>, bytes: u64) -> Result<Vec<Way>, NoWay> {
+    /// Makes sure that every block of our share has a way; returns the ways in use.
+    pub(super) fn check(&self, router: &Router, plan: &Plan) -> Result<Vec<Way>, NoWay> {
         let mut used = Vec::new();
-        for (l, r) in plan.slot_pairs() {
+        for (l, r) in plan.slot_pairs().into_iter().filter(|(l, r)| self.share.holds(*l, *r)) {
             let (local, remote) = (self.local[l as usize], self.remote[r as usize]);
             match self.ways[local as usize][remote as usize] {
                 Some(way) if used.contains(&way) => {}
                 Some(way) => used.push(way),
                 None => {
-                    let why_not = router.choose(local, remote, bytes).err().unwrap_or_default();
+                    let why_not = router.choose(local, remote, plan.bytes()).err().unwrap_or_default();
                     return Err(NoWay { local: l, remote: r, why_not });
                 }
             }
@@ -103,6 +103,19 @@ impl Routes {
             .map(|way| RouteId(way as u8))
     }
 
+    /// How many bytes of a plan the initiator copies, and how many the target.
+    pub(super) fn bytes(&self, plan: &Plan, used: &[Way]) -> (u64, u64) {
+        let bytes = self.share.bytes(plan);
+        match split(used) {
+            (Some(_), Some(_)) => {
+                let initiated = plan.bytes_between(|local, remote| self.initiated(local, remote).is_some());
+                (initiated, bytes - initiated)
+            }
+            (None, _) => (0, bytes),
+            (_, None) => (bytes, 0),
+        }
+    }
+
     /// The far end of a segment.
     pub(super) fn far(&self, slot: u32, region: &RemoteRegion, addr: u64, len: u64) -> Option<Far> {
         let offset = addr.checked_sub(region.desc.addr)?;
@@ -113,6 +126,9 @@ impl Routes {
     }
 
     fn of(&self, local: u32, remote: u32) -> Option<Way> {
+        if !self.share.holds(local, remote) {
+            return None;
+        }
         self.ways[self.local[local as usize] as usize][self.remote[remote as usize] as usize]
     }
 }

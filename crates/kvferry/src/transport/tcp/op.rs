@@ -24,7 +24,7 @@ use crate::{
     error::{FaultCause, FaultSide},
     path::{Executor, Mechanism, Path, Route},
     region::LocalRegion,
-    transport::{Backlog, Clock, LinkOp, OpRequest, OpSink, RemoteRef, Residue},
+    transport::{Backlog, Clock, LinkOp, OpRequest, OpSink, RemoteRef, Residue, Share},
 };
 
 /// Chunks of one transfer that may be on the way.
@@ -55,6 +55,8 @@ pub(super) struct WireOp {
     id: u64,
     op: Op,
     plan: Arc<Plan>,
+    share: Share,
+    bytes: u64,
     local: Arc<[Arc<LocalRegion>]>,
     remote: Arc<[RemoteRef]>,
     state: Mutex<State>,
@@ -84,6 +86,7 @@ struct State {
 impl WireOp {
     pub(super) fn new(link: Arc<TcpLink>, request: OpRequest) -> Arc<Self> {
         let id = link.next_op();
+        let bytes = request.share.bytes(&request.plan);
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             id,
@@ -97,6 +100,8 @@ impl WireOp {
                 sent: false,
             }),
             plan: request.plan,
+            bytes,
+            share: request.share,
             local: request.local,
             remote: request.remote,
             gate: ChunkGate::new(),
@@ -144,8 +149,13 @@ impl WireOp {
         }
         let limits = ChunkLimits { max_vectors: MAX_GATHER, max_bytes: MAX_STREAM_PAYLOAD.into() };
         let State { cursor, chunk, .. } = &mut *state;
-        if !cursor.next_chunk(limits, |_, _| Some(RouteId(0)), chunk) {
+        let ours = |local, remote| self.share.holds(local, remote).then_some(RouteId(0));
+        if !cursor.next_chunk(limits, ours, chunk) {
             state.exhausted = true;
+            if state.outstanding.is_empty() {
+                // What was left of the plan is not ours: the last acknowledgement could not know.
+                self.gate.exhaust();
+            }
             return None;
         }
         state.exhausted = state.cursor.is_exhausted();
@@ -397,6 +407,10 @@ impl LinkOp for WireOp {
 
     fn route(&self) -> Route {
         Route { path: Path::Tcp, mechanism: Mechanism::Stream, executor: Executor::Initiator }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
