@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use kvferry::transport::{
     Acknowledge, AdmitError, Attach, AttachContext, Attached, Backlog, Link, LinkOp, Liveness, Message,
@@ -216,6 +217,15 @@ impl<T: Tap> Attach for TappedAttach<T> {
         let attached = self.inner.message(message)?;
         Ok(self.wrap(attached))
     }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.inner.deadline()
+    }
+
+    fn do_without(&mut self, detail: &str) -> Option<Attached> {
+        let attached = self.inner.do_without(detail)?;
+        Some(self.wrap(attached))
+    }
 }
 
 #[derive(Debug)]
@@ -227,6 +237,10 @@ struct TappedLink<T> {
 impl<T: Tap> Link for TappedLink<T> {
     fn path(&self) -> Path {
         self.inner.path()
+    }
+
+    fn has_streams(&self) -> bool {
+        self.inner.has_streams()
     }
 
     fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport> {
@@ -277,6 +291,10 @@ impl<T: Tap> Link for TappedLink<T> {
 
     fn revoke_acknowledged(&self, epoch: u64) {
         self.inner.revoke_acknowledged(epoch);
+    }
+
+    fn superseded(&self) {
+        self.inner.superseded();
     }
 
     fn lost(&self, cause: FaultCause) {

@@ -67,7 +67,22 @@ fn moves(a: &Worker, near: Registered, b: &Worker, far: Registered) -> String {
 
 /// Two workers of which neither reaches the other's private memory.
 fn both_denied(ours: &Confinement, theirs: &Confinement, yama: bool, cause: &str, remedy: &str) {
-    let Some((a, b)) = pair(ours, theirs, &[]) else { return };
+    one_way_or_none(ours, theirs, yama, true, cause, remedy);
+    one_way_or_none(ours, theirs, yama, false, cause, remedy);
+    require_cma(ours, theirs, yama, cause, remedy);
+}
+
+/// They go through sockets, unless the settings rule that out as well.
+fn one_way_or_none(
+    ours: &Confinement,
+    theirs: &Confinement,
+    yama: bool,
+    tcp: bool,
+    cause: &str,
+    remedy: &str,
+) {
+    let forbid: &[_] = if tcp { &[] } else { &[("KVFERRY_FORBID", "tcp")] };
+    let Some((a, b)) = pair(ours, theirs, forbid) else { return };
     if yama {
         a.expect::<()>(&Request::Yama { on: true });
         b.expect::<()>(&Request::Yama { on: true });
@@ -75,24 +90,32 @@ fn both_denied(ours: &Confinement, theirs: &Confinement, yama: bool, cause: &str
     connect(&a, &b).unwrap_or_else(|e| panic!("{e:?}"));
     let line = path_line(&a, &b, "private memory to private memory");
     println!("{line}");
-    assert!(line.contains(": no way"), "{line}");
-    assert!(line.contains(cause), "no {cause:?} in {line}");
-    assert!(line.contains(remedy), "no {remedy:?} in {line}");
-
-    // The same words where somebody tries.
-    let (near, far) = (a.registered(Memory::Private, BYTES), b.registered(Memory::Private, BYTES));
-    a.load(&b).unwrap_or_else(|e| panic!("{e:?}"));
-    let refused = a.transfer(&a.write(near.buffer, &b, far.buffer)).unwrap_err();
-    assert_eq!(refused.code, "transfer.no_path");
-    assert!(refused.text.contains(cause) && refused.text.contains(remedy), "{}", refused.text);
+    let said = |text: &str| {
+        assert!(text.contains(cause), "no {cause:?} in {text}");
+        assert!(text.contains(remedy), "no {remedy:?} in {text}");
+    };
+    said(&line);
 
     // Memory that kvferry allocates is mapped, not reached into.
+    let (near, far) = (a.registered(Memory::Private, BYTES), b.registered(Memory::Private, BYTES));
     let (shared, there) = (a.registered(Memory::Shared, BYTES), b.registered(Memory::Shared, BYTES));
     assert_eq!(moves(&a, near, &b, there), "map");
     assert_eq!(moves(&a, shared, &b, there), "map");
     assert_eq!(moves(&a, shared, &b, far), "map");
 
-    require_cma(ours, theirs, yama, cause, remedy);
+    if tcp {
+        // What is out of reach goes through sockets.
+        assert!(line.contains(": tcp stream"), "{line}");
+        assert_eq!(moves(&a, near, &b, far), "stream");
+    } else {
+        assert!(line.contains(": no way"), "{line}");
+        // The same words where somebody tries.
+        a.load(&b).unwrap_or_else(|e| panic!("{e:?}"));
+        let refused = a.transfer(&a.write(near.buffer, &b, far.buffer)).unwrap_err();
+        assert_eq!(refused.code, "transfer.no_path");
+        said(&refused.text);
+        assert!(refused.text.contains("not tcp: KVFERRY_FORBID=tcp rules it out"), "{}", refused.text);
+    }
 }
 
 /// Whoever requires the mechanism hears of it at connect.
@@ -234,12 +257,15 @@ fn yama_injected_on_one_side() {
 
 #[test]
 fn a_mechanism_that_is_forbidden_by_the_settings() {
-    let Some((a, b)) = pair(&nobody(), &nobody(), &[("KVFERRY_FORBID", "cma")]) else { return };
-    connect(&a, &b).unwrap_or_else(|e| panic!("{e:?}"));
-    let line = path_line(&a, &b, "private memory to private memory");
-    assert!(line.contains(": no way") && line.contains("KVFERRY_FORBID=cma rules it out"), "{line}");
-    let (near, far) = (a.registered(Memory::Private, BYTES), b.registered(Memory::Shared, BYTES));
-    assert_eq!(moves(&a, near, &b, far), "map");
+    for (forbid, way) in [("cma", ": tcp stream"), ("tcp,cma", ": no way")] {
+        let Some((a, b)) = pair(&nobody(), &nobody(), &[("KVFERRY_FORBID", forbid)]) else { return };
+        connect(&a, &b).unwrap_or_else(|e| panic!("{e:?}"));
+        let line = path_line(&a, &b, "private memory to private memory");
+        let why = format!("KVFERRY_FORBID={forbid} rules it out");
+        assert!(line.contains(way) && line.contains(&why), "no {way:?} and {why:?} in {line}");
+        let (near, far) = (a.registered(Memory::Private, BYTES), b.registered(Memory::Shared, BYTES));
+        assert_eq!(moves(&a, near, &b, far), "map");
+    }
 }
 
 #[test]

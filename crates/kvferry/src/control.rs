@@ -182,7 +182,8 @@ impl Control {
         let now = Instant::now();
         let sessions = self.channels.values().filter_map(|c| c.session.poll_timeout()).min();
         let newcomers = self.newcomers.values().map(Newcomer::deadline).min();
-        let sessions = sessions.into_iter().chain(newcomers).min();
+        let attaching = self.channels.values().filter_map(Channel::attach_deadline).min();
+        let sessions = sessions.into_iter().chain(newcomers).chain(attaching).min();
         let sessions = sessions.map(|at| at.saturating_duration_since(now));
         let linger = self.shared.is_lingering().then_some(LINGER_TICK);
         sessions.into_iter().chain(linger).min()
@@ -202,6 +203,11 @@ impl Control {
             self.newcomers.iter().filter(|(_, n)| n.deadline() <= now).map(|(id, _)| *id).collect();
         for id in late {
             self.dismiss(id);
+        }
+        let late = |c: &Channel| c.attach_deadline().is_some_and(|at| at <= now);
+        let late: Vec<u64> = self.channels.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.transport_lost(id, "no answer in time".into());
         }
         let late: Vec<u64> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         for id in late {

@@ -8,7 +8,7 @@ use std::{
 
 use kvferry_proto::RevokeScope;
 
-use crate::{path::Path, transport::Link};
+use crate::transport::Link;
 
 /// How long a thread may be in a call that moves what is there already.
 const STREAMS_LEAVE: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ impl Links {
         let entries = crate::lock(&self.entries);
         let lost: Vec<(Arc<dyn Link>, u64)> = entries
             .iter()
-            .filter(|e| e.inbound && e.peer == peer && e.link.path() == Path::Tcp)
+            .filter(|e| e.inbound && e.peer == peer && e.link.has_streams())
             .filter_map(|e| Some((e.link.clone(), e.lost?)))
             .collect();
         drop(entries);

@@ -12,7 +12,7 @@ use std::{
     fmt,
     os::fd::OwnedFd,
     sync::{Arc, Weak, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use kvferry_proto::{ChannelKey, Incarnation, Op, Plan, Reach, RemoteRegion, RevokeScope};
@@ -25,6 +25,7 @@ use crate::{
 };
 
 mod clock;
+pub(crate) mod joint;
 pub(crate) mod same_host;
 pub(crate) mod tcp;
 
@@ -85,6 +86,18 @@ pub trait Attach: Send {
 
     /// Handles a message of the other end's transport.
     fn message(&mut self, message: Message) -> Result<Attached, ConnectError>;
+
+    /// Until when the attachment waits for something that it can [do without](Attach::do_without).
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// What the attachment waits for does not come, since the transport has lost it or the [deadline](Attach::deadline) has
+    /// passed. `None` if it can't do without.
+    fn do_without(&mut self, detail: &str) -> Option<Attached> {
+        let _ = detail;
+        None
+    }
 }
 
 /// How far an attachment has come.
@@ -107,8 +120,13 @@ pub struct Message {
 
 /// A peer within reach, as one transport sees it.
 pub trait Link: Send + Sync + fmt::Debug + 'static {
-    /// The path of this link.
+    /// The path of this link, or of most of it.
     fn path(&self) -> Path;
+
+    /// Whether the peer's data comes through sockets, out of which our own threads put it into memory.
+    fn has_streams(&self) -> bool {
+        false
+    }
 
     /// How each kind of pair among these regions goes, and why not better.
     fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport>;
@@ -336,15 +354,23 @@ pub struct OpReport {
 pub struct Outbox {
     sender: crate::control::Mailbox,
     channel: u64,
+    /// Whether this is the far part of a joint link, whose near part tells the peer of revocations.
+    far: bool,
 }
 
 impl Outbox {
     pub(crate) fn new(sender: crate::control::Mailbox, channel: u64) -> Self {
-        Self { sender, channel }
+        Self { sender, channel, far: false }
+    }
+
+    /// The same channel, for the far part of a joint link.
+    pub(crate) fn far(&self) -> Self {
+        Self { far: true, ..self.clone() }
     }
 
     /// Sends a message. Never blocks; a message to a channel that is gone is dropped.
     pub fn send(&self, body: Vec<u8>, fds: Vec<Arc<OwnedFd>>) {
+        let body = if self.far { joint::Wire::Far(body).encode() } else { body };
         self.sender.send(crate::control::Command::Transport { channel: self.channel, body, fds });
     }
 
@@ -355,6 +381,9 @@ impl Outbox {
 
     /// Tells the peer what was revoked under a new epoch of our memory.
     pub fn revoked(&self, epoch: u64, scope: RevokeScope) {
+        if self.far {
+            return;
+        }
         self.sender.send(crate::control::Command::Revoked { channel: self.channel, epoch, scope });
     }
 

@@ -1,5 +1,6 @@
 use std::{
     fmt, io,
+    net::SocketAddr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
@@ -24,6 +25,7 @@ use crate::{
     settings::Settings,
     transport::{
         Transport,
+        joint::Joint,
         same_host::{CopyPool, SameHost},
         tcp::{AddressError, TcpTransport, choose_address},
     },
@@ -92,8 +94,10 @@ impl AgentBuilder {
         let host = host().map_err(needs("facts about this host"))?;
         let own_transport = self.transport.is_some();
         let mut sockets = Sockets::open(&settings, socket).map_err(needs("a socket"))?;
+        let mut address = None;
         if !own_transport && settings.refusal("tcp", "stream").is_none() {
-            sockets.open_tcp(&settings).map_err(|e| needs("a TCP port")(io::Error::other(e)))?;
+            let bound = sockets.open_tcp(&settings);
+            address = Some(bound.map_err(|e| needs("a TCP port")(io::Error::other(e)))?);
         }
 
         let idle_hardware = hardware::unused(Path::new("/"));
@@ -113,6 +117,10 @@ impl AgentBuilder {
             None => transport,
         };
         let tcp = (!own_transport).then(|| TcpTransport::new(registry.clone(), pool.board()));
+        let transport = match &tcp {
+            Some(tcp) => Arc::new(Joint::new(transport, tcp.clone(), address)),
+            None => transport,
+        };
         let (mailbox, letters) = Mailbox::new().map_err(needs("an event descriptor"))?;
         watch.start(mailbox.clone(), pool.clone()).map_err(needs("a watch thread"))?;
         static NUMBERS: AtomicUsize = AtomicUsize::new(1);
@@ -200,11 +208,11 @@ impl Sockets {
     }
 
     /// The port for peers on other hosts; last, since what is nearer is better.
-    fn open_tcp(&mut self, settings: &Settings) -> Result<(), AddressError> {
+    fn open_tcp(&mut self, settings: &Settings) -> Result<SocketAddr, AddressError> {
         let (fd, bound) = choose_address(settings)?;
         self.listeners.push(Listener { fd, tcp: true });
         self.endpoints.push(Endpoint::Tcp { addr: bound.ip().to_string(), port: bound.port() });
-        Ok(())
+        Ok(bound)
     }
 }
 

@@ -65,13 +65,7 @@ impl Control {
                 self.order(id, Order::Applied { epoch });
                 self.act(id);
             }
-            Command::LinkLost { channel: id, detail } => {
-                let Some(channel) = self.channels.get_mut(&id) else { return };
-                tracing::debug!(target: "kvferry::control", "a transport lost its link: {detail}");
-                channel.broken_by.get_or_insert(detail);
-                channel.session.channel_lost(ChannelLoss::Broken);
-                self.act(id);
-            }
+            Command::LinkLost { channel: id, detail } => self.transport_lost(id, detail),
             Command::Drained { from, bytes } => self.drained(&from, bytes),
             Command::PeerDied { channel: id } => {
                 // What it has said before its death counts.
@@ -257,6 +251,20 @@ impl Control {
             }
             (None, None) => self.violation(id, "a transport message before its time"),
         }
+    }
+
+    /// A transport has lost, or waited in vain for, a connection of its own.
+    pub(super) fn transport_lost(&mut self, id: u64, detail: String) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        match channel.attach.as_mut().and_then(|attach| attach.do_without(&detail)) {
+            Some(attached) => self.attached(id, Ok(attached)),
+            None => {
+                tracing::debug!(target: "kvferry::control", "a transport lost its link: {detail}");
+                channel.broken_by.get_or_insert(detail);
+                channel.session.channel_lost(ChannelLoss::Broken);
+            }
+        }
+        self.act(id);
     }
 
     fn attached(&mut self, id: u64, attached: Result<Attached, ConnectError>) {

@@ -3,6 +3,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, atomic::AtomicBool},
+    time::Instant,
 };
 
 use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
@@ -162,6 +163,11 @@ impl Channel {
             deaf: false,
             wants_write: false,
         }
+    }
+
+    /// Until when the transport waits, while it attaches, for something that it can do without.
+    pub(super) fn attach_deadline(&self) -> Option<Instant> {
+        self.attach.as_ref()?.deadline()
     }
 
     /// Reads what is there, frame by frame.

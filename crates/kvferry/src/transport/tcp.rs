@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    net::SocketAddr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, Weak},
 };
@@ -55,6 +56,15 @@ impl TcpTransport {
         }
     }
 
+    /// Begins to attach to a peer whose data streams are met at `address`.
+    pub(super) fn attach_to(
+        &self,
+        context: AttachContext,
+        address: Option<SocketAddr>,
+    ) -> Result<Box<dyn Attach>, ConnectError> {
+        Ok(Box::new(attach::TcpAttach::new(self.clone(), context, address)?))
+    }
+
     pub(crate) fn stop(&self) {
         self.threads.stop();
     }
@@ -71,7 +81,9 @@ impl Transport for TcpTransport {
     }
 
     fn attach(&self, context: AttachContext) -> Result<Box<dyn Attach>, ConnectError> {
-        Ok(Box::new(attach::TcpAttach::new(self.clone(), context)?))
+        // The streams lead where the control channel leads.
+        let address = kvferry_sys::remote_address(&context.control.fd).ok();
+        self.attach_to(context, address)
     }
 }
 

@@ -28,18 +28,21 @@ pub(super) struct TcpAttach {
     context: AttachContext,
     transport: TcpTransport,
     key: ChannelKey,
-    /// Where the control channel leads: the streams go there too.
+    /// Where the streams lead.
     address: Option<SocketAddr>,
     link: Option<Arc<TcpLink>>,
 }
 
 impl TcpAttach {
-    pub(super) fn new(transport: TcpTransport, context: AttachContext) -> Result<Self, ConnectError> {
+    pub(super) fn new(
+        transport: TcpTransport,
+        context: AttachContext,
+        address: Option<SocketAddr>,
+    ) -> Result<Self, ConnectError> {
         let Some(key) = context.key.clone() else {
             let reason = "the control channel has no key".into();
             return Err(ConnectError::Refused { peer: context.peer, reason });
         };
-        let address = kvferry_sys::remote_address(&context.control.fd).ok();
         Ok(Self { context, transport, key, address, link: None })
     }
 
@@ -90,7 +93,7 @@ impl Attach for TcpAttach {
             }
             Wire::Offer { link, .. } if self.context.initiator && self.link.is_none() => {
                 let Some(address) = self.address else {
-                    return Err(self.refused("the control channel has no address"));
+                    return Err(self.refused("nobody said where the data streams lead"));
                 };
                 let link = self.link(link);
                 self.link = Some(link.clone());

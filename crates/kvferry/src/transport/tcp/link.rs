@@ -297,8 +297,11 @@ impl TcpLink {
     }
 
     /// A stream broke: the epoch is over.
+    ///
+    /// Before all streams stand, the initiator decides what their loss means.
     pub(super) fn stream_failed(&self, detail: &str) {
-        if self.is_open() {
+        let complete = || crate::lock(&self.arrived).count_ones() == u32::from(self.streams);
+        if self.is_open() && (self.initiator || complete()) {
             let address = self.address.map(|a| a.to_string()).unwrap_or_default();
             self.outbox.link_lost(format!("data stream to {address}: {detail}"));
         }
@@ -308,6 +311,10 @@ impl TcpLink {
 impl Link for TcpLink {
     fn path(&self) -> Path {
         Path::Tcp
+    }
+
+    fn has_streams(&self) -> bool {
+        true
     }
 
     fn report(&self, _: &[Arc<LocalRegion>], _: &[RemoteRegion]) -> Vec<PathReport> {
