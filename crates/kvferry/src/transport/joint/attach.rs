@@ -178,3 +178,6 @@ impl Attach for JointAttach {
         Some(self.without(detail.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests;

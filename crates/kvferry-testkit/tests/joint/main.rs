@@ -1,6 +1,8 @@
 //! One host, and memory there that no copy gets at: it goes over TCP while the rest is mapped, and a transfer that needs both
 //! is still one transfer.
 
+mod processes;
+
 use kvferry::{
     Agent, Block, Executor, Mechanism, MemoryKind, Op, Path, Registration, Route, Settings, Status, Transfer,
     TransferError, TransferOptions,
