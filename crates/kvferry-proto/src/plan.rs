@@ -201,6 +201,10 @@ impl Plan {
 
     /// The pairs of region slots (local, remote) that bytes move between, each once, in order.
     pub fn slot_pairs(&self) -> Vec<(u32, u32)> {
+        // A pool is usually one region: then there is no need to look at the blocks.
+        if self.local.list.regions().len() == 1 && self.remote.list.regions().len() == 1 {
+            return if self.blocks == 0 { Vec::new() } else { vec![(0, 0)] };
+        }
         let mut pairs = Pairs::default();
         let mut found = BTreeSet::new();
         let mut last = None;

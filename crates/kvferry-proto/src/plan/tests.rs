@@ -130,6 +130,23 @@ fn neighbours_in_different_regions_do_not_merge() {
 }
 
 #[test]
+fn slot_pairs_are_those_that_bytes_move_between() {
+    // The first region ends at 1 MiB.
+    let (low, high) = (0, 1 << 20);
+    let mixed = flat(&[(low, 8), (high, 8), (low + 64, 8)]);
+    assert_eq!(mixed.regions().len(), 2);
+    let one = flat(&[(high, 8), (high + 64, 8), (high + 128, 8)]);
+    let pairs = |local: PlanSide, remote: PlanSide| write(local, remote).unwrap().slot_pairs();
+    assert_eq!(pairs(one.clone().into(), one.clone().into()), [(0, 0)]);
+    assert_eq!(pairs(pick(&one, &[2, 0]), pick(&one, &[0, 1])), [(0, 0)]);
+    assert_eq!(pairs(pick(&one, &[]), pick(&one, &[])), []);
+    assert_eq!(pairs(flat(&[]).into(), pick(&one, &[])), []);
+    assert_eq!(pairs(mixed.clone().into(), one.clone().into()), [(0, 0), (1, 0)]);
+    assert_eq!(pairs(one.into(), pick(&mixed, &[1, 0, 2])), [(0, 0), (0, 1)]);
+    assert_eq!(pairs(pick(&mixed, &[1]), pick(&mixed, &[2])), [(1, 0)]);
+}
+
+#[test]
 fn whole_rows_merge_without_a_look_at_their_blocks() {
     // Would take years block by block.
     let row = grid(1 << 20, 1, 1, 1 << 40);
