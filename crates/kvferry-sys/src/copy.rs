@@ -4,11 +4,13 @@
 //! this process does not read again, and save reading the destination before it is overwritten. Which instructions are
 //! best depends on the block's length; small blocks are left to the C library.
 
+mod copies;
 #[cfg(target_arch = "x86_64")]
 mod streaming;
 #[cfg(test)]
 mod tests;
 
+pub use copies::Copies;
 use thiserror::Error;
 
 use crate::region::{RegionSlice, Touch};
@@ -35,23 +37,10 @@ pub enum CopyError {
 /// Large copies bypass the cache and are not ordered with later stores: call [`copy_fence`] once after the last copy
 /// of a chunk, before anybody is told of it. Dropping a [`BusyGuard`](crate::BusyGuard) does so by itself.
 pub fn copy(dst: RegionSlice, src: RegionSlice) -> Result<(), CopyError> {
-    if dst.len() != src.len() {
-        return Err(CopyError::UnequalLengths { dst: dst.len(), src: src.len() });
-    }
-    if dst.touch() != Touch::LoadStore || src.touch() != Touch::LoadStore {
-        return Err(CopyError::SyscallOnly);
-    }
-    let to = core::ptr::with_exposed_provenance_mut::<u8>(dst.addr() as usize);
-    let from = core::ptr::with_exposed_provenance::<u8>(src.addr() as usize);
-    let len = dst.len() as usize;
-    if dst.addr().abs_diff(src.addr()) < dst.len() {
-        // SAFETY: whoever made the slices vouched that both are mapped, readable and, for the destination, writable,
-        // without SIGBUS; this copy allows them to overlap.
-        unsafe { core::ptr::copy(from, to, len) };
-    } else {
-        // SAFETY: as above, and they do not overlap.
-        unsafe { copy_apart(to, from, len) };
-    }
+    check(dst, src)?;
+    // SAFETY: whoever made the slices vouched that both are mapped, readable and, for the destination, writable,
+    // without SIGBUS; and they have one length.
+    unsafe { copy_range(dst.addr() as usize, src.addr() as usize, dst.len() as usize) };
     Ok(())
 }
 
@@ -63,6 +52,36 @@ pub fn copy_fence() {
         core::arch::x86_64::_mm_sfence();
     }
     core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
+}
+
+/// Whether one may be copied to the other by loads and stores.
+#[inline]
+fn check(dst: RegionSlice, src: RegionSlice) -> Result<(), CopyError> {
+    if dst.len() != src.len() {
+        return Err(CopyError::UnequalLengths { dst: dst.len(), src: src.len() });
+    }
+    if dst.touch() != Touch::LoadStore || src.touch() != Touch::LoadStore {
+        return Err(CopyError::SyscallOnly);
+    }
+    Ok(())
+}
+
+/// Copies `len` bytes between two addresses, as if through a buffer.
+///
+/// # Safety
+/// `from` is mapped and readable for `len` bytes, `to` writable and free to be overwritten, both without SIGBUS.
+#[inline]
+unsafe fn copy_range(to: usize, from: usize, len: usize) {
+    let apart = to.abs_diff(from) >= len;
+    let to = core::ptr::with_exposed_provenance_mut::<u8>(to);
+    let from = core::ptr::with_exposed_provenance::<u8>(from);
+    if apart {
+        // SAFETY: as the caller says, and they do not overlap.
+        unsafe { copy_apart(to, from, len) };
+    } else {
+        // SAFETY: as the caller says; this copy allows them to overlap.
+        unsafe { core::ptr::copy(from, to, len) };
+    }
 }
 
 /// Copies by the instructions that suit the length and the processor.
@@ -83,4 +102,16 @@ unsafe fn copy_apart(to: *mut u8, from: *const u8, len: usize) {
     }
     // SAFETY: the caller's contract is this function's.
     unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
+}
+
+/// Whether a block of `len` bytes is copied by streaming stores.
+#[inline]
+fn streams(len: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return len >= streaming::FROM_LEN && is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = len;
+        false
+    }
 }

@@ -6,7 +6,7 @@
 //! | what | where |
 //! |---|---|
 //! | memory of ours and of a peer | [`RegionSlice`], [`RemoteSlice`], [`SharedMemory`] |
-//! | copying | [`Vectors`] (another process), [`copy()`] (this one) |
+//! | copying | [`Vectors`] (another process), [`copy()`] and [`Copies`] (this one) |
 //! | what an address is | [`MemoryMap`], [`probe()`], [`Facts`], [`explain_denial`] |
 //! | who is there | [`LinkPage`], [`RobustHolder`], [`DeathWatch`], [`peer_credentials`] |
 //! | words | [`StateWord`], [`ChunkGate`], [`HandleRing`], [`enter`], [`revoke`], [`is_quiet`] |
@@ -80,7 +80,7 @@ mod thread;
 mod system {
     pub use crate::child_fds::ClosedInChild;
     pub use crate::cma::{CmaError, Direction, FaultSide, MAX_VECTORS, Vectors};
-    pub use crate::copy::{CopyError, copy, copy_fence};
+    pub use crate::copy::{Copies, CopyError, copy, copy_fence};
     pub use crate::denial::{DenialCause, Ptracer, explain_denial, set_ptracer};
     pub use crate::event::EventFd;
     pub use crate::facts::Facts;

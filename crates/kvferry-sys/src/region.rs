@@ -25,7 +25,8 @@ impl RegionSlice {
     /// Vouches for a range of memory.
     ///
     /// # Safety
-    /// For as long as this value, or anything sliced from it, is handed to a copy of this crate:
+    /// For as long as this value, or anything sliced from it, is handed to a copy of this crate, or lies in a list of
+    /// copies that may still be run:
     /// - `addr + len` does not wrap, and the range belongs to the caller: a write into it breaks no one's references,
     ///   allocations or invariants;
     /// - with [`Touch::LoadStore`] the range is also mapped, readable, writable where it is a destination, and cannot

@@ -1,6 +1,6 @@
 //! One chunk: the same few lines for whoever copies and whatever the ends are.
 
-use kvferry_sys::{CmaError, Direction, Pid, RegionSlice, RemoteSlice, Touch, Vectors};
+use kvferry_sys::{CmaError, Copies, Direction, Pid, RegionSlice, RemoteSlice, Touch, Vectors};
 
 use crate::error::{FaultCause, FaultSide};
 
@@ -13,14 +13,23 @@ pub(super) enum Far {
     Mapped(RegionSlice),
 }
 
+/// Reusable lists of what is copied next.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    /// What loads and stores copy.
+    copies: Copies,
+    /// What a system call copies.
+    vectors: Vectors,
+    /// Which segment each vector stands for.
+    tags: Vec<usize>,
+}
+
 /// Collects the segments of a chunk and copies them.
 pub(super) struct ChunkCopy<'a> {
-    vectors: &'a mut Vectors,
-    tags: &'a mut Vec<usize>,
+    lists: &'a mut Lists,
     direction: Direction,
     /// The process that all vectors of a call reach.
     pid: Option<Pid>,
-    stored: bool,
 }
 
 /// A segment that could not be copied.
@@ -32,13 +41,15 @@ pub(super) struct Failed {
 }
 
 impl<'a> ChunkCopy<'a> {
-    pub(super) fn new(vectors: &'a mut Vectors, tags: &'a mut Vec<usize>, direction: Direction) -> Self {
-        vectors.clear();
-        tags.clear();
-        Self { vectors, tags, direction, pid: None, stored: false }
+    pub(super) fn new(lists: &'a mut Lists, direction: Direction) -> Self {
+        lists.copies.clear();
+        lists.vectors.clear();
+        lists.tags.clear();
+        Self { lists, direction, pid: None }
     }
 
-    /// Copies a segment, or takes it into the next system call.
+    /// Takes a segment in, to be copied by the next [`ChunkCopy::flush`] if not before.
+    #[inline]
     pub(super) fn push(&mut self, segment: usize, near: RegionSlice, far: Far) -> Result<(), Failed> {
         let (pid, slice) = match far {
             Far::Mapped(far) if near.touch() == Touch::LoadStore => {
@@ -46,42 +57,51 @@ impl<'a> ChunkCopy<'a> {
                     Direction::Read => (near, far),
                     Direction::Write => (far, near),
                 };
-                self.stored = true;
                 // Both ends may be loaded from and stored to and have one length.
-                return kvferry_sys::copy(dst, src)
+                return self
+                    .lists
+                    .copies
+                    .push(dst, src)
                     .map_err(|_| Failed { segment, error: CmaError::Other(kvferry_sys::Errno::INVAL) });
             }
             // Memory that could vanish is touched by the kernel only, which answers instead of raising SIGBUS.
             Far::Mapped(far) => (Pid::own(), RemoteSlice { addr: far.addr(), len: far.len() }),
             Far::Process { pid, slice } => (pid, slice),
         };
-        if self.vectors.is_full() || self.pid.is_some_and(|p| p != pid) {
-            self.flush()?;
+        if self.lists.vectors.is_full() || self.pid.is_some_and(|p| p != pid) {
+            self.call()?;
         }
-        if !self.vectors.push(near, slice) {
+        if !self.lists.vectors.push(near, slice) {
             return Err(Failed { segment, error: CmaError::Other(kvferry_sys::Errno::INVAL) });
         }
         self.pid = Some(pid);
-        self.tags.push(segment);
+        self.lists.tags.push(segment);
         Ok(())
     }
 
-    /// Makes the system call for what was taken in, and all stores visible.
+    /// Copies what was taken in, and makes all stores visible.
     pub(super) fn flush(&mut self) -> Result<(), Failed> {
-        if std::mem::take(&mut self.stored) {
+        if !self.lists.copies.is_empty() {
+            self.lists.copies.run();
             kvferry_sys::copy_fence();
         }
+        self.call()
+    }
+
+    /// Makes the system call for the vectors that were taken in.
+    fn call(&mut self) -> Result<(), Failed> {
         let Some(pid) = self.pid.take() else { return Ok(()) };
-        let done = self.vectors.transfer(self.direction, pid);
-        self.vectors.clear();
+        let Lists { vectors, tags, .. } = &mut *self.lists;
+        let done = vectors.transfer(self.direction, pid);
+        vectors.clear();
         let failed = done.map(|_| ()).map_err(|error| {
             let position = match &error {
                 CmaError::Fault { position, .. } => *position,
                 _ => 0,
             };
-            Failed { segment: self.tags.get(position).copied().unwrap_or_default(), error }
+            Failed { segment: tags.get(position).copied().unwrap_or_default(), error }
         });
-        self.tags.clear();
+        tags.clear();
         failed
     }
 }

@@ -141,9 +141,9 @@ impl LocalOp {
     }
 
     fn copy(&self, copier: &mut Copier<'_>) {
-        let Buffers { vectors, tags, chunk } = &mut *copier.buffers;
+        let Buffers { lists, chunk } = &mut *copier.buffers;
         self.clock.segments.fetch_add(chunk.segments().len() as u64, Relaxed);
-        let mut copy = ChunkCopy::new(vectors, tags, self.direction);
+        let mut copy = ChunkCopy::new(lists, self.direction);
         let mut copied = Ok(());
         for (i, s) in chunk.segments().iter().enumerate() {
             let near = self.local[s.local_slot as usize].slice(s.local_addr, s.len);

@@ -12,9 +12,9 @@ use std::{
 };
 
 use kvferry_proto::Chunk;
-use kvferry_sys::{COPIERS, HandleRing, Vectors};
+use kvferry_sys::{COPIERS, HandleRing};
 
-use super::board::Board;
+use super::{board::Board, copy::Lists};
 use crate::transport::Backlog;
 
 /// Busy words of the pool's own threads.
@@ -86,9 +86,7 @@ pub(super) enum Step {
 /// What a thread copies with.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    pub(super) vectors: Vectors,
-    /// Which segment each vector stands for.
-    pub(super) tags: Vec<usize>,
+    pub(super) lists: Lists,
     pub(super) chunk: Chunk,
 }
 

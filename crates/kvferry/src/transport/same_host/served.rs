@@ -18,7 +18,7 @@ use super::{
     copy::{ChunkCopy, Far, side_of},
     link::{Entry, SameHostLink},
     message::{Wire, WireFault, WireSegment},
-    pool::{Buffers, Copier, Step, Work},
+    pool::{Copier, Step, Work},
 };
 use crate::{error::FaultSide, region::LocalRegion};
 
@@ -355,8 +355,7 @@ impl ServedOp {
                 return self.stop(Some(WireFault::Gone { initiators: theirs }));
             }
         }
-        let Buffers { vectors, tags, .. } = &mut *copier.buffers;
-        let mut copy = ChunkCopy::new(vectors, tags, self.direction);
+        let mut copy = ChunkCopy::new(&mut copier.buffers.lists, self.direction);
         let pushed = segments.iter().enumerate().try_for_each(|(i, s)| copy.push(i, s.near, s.far));
         let Err(failed) = pushed.and_then(|()| copy.flush()) else { return };
         let fault = match (failed.error, segments.get(failed.segment)) {
