@@ -88,6 +88,16 @@ impl ChunkGate {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & INFLIGHT == 0).then_some(0))
             .is_ok()
     }
+
+    /// Opens the gate for the next operation and goes in, in one step: what is told before the way out is told there.
+    ///
+    /// False, and nothing changed, while somebody is inside.
+    #[must_use]
+    pub fn reset_and_enter(&self) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (word & INFLIGHT == 0).then_some(1))
+            .is_ok()
+    }
 }
 
 impl Default for ChunkGate {

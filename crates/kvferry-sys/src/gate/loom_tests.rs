@@ -114,3 +114,22 @@ fn loom_nobody_is_inside_a_gate_that_was_found_quiet() {
         copier.join().unwrap();
     });
 }
+
+#[test]
+fn loom_a_stop_beside_an_opening_from_inside_is_told_once() {
+    loom::model(|| {
+        let gate = Arc::new(ChunkGate::new());
+        gate.exhaust();
+        let opener = thread::spawn({
+            let gate = Arc::clone(&gate);
+            move || {
+                assert!(gate.reset_and_enter());
+                gate.exit()
+            }
+        });
+        // Before the opening it is the old operation that is stopped; after it, the new one.
+        let heard = [gate.stop(), opener.join().unwrap()];
+        assert_eq!(count(&heard, GateState::Quiet), 1);
+        assert_eq!(count(&heard, GateState::Pending), 1);
+    });
+}

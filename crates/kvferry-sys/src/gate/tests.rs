@@ -51,3 +51,18 @@ fn a_gate_is_reset_only_when_nobody_is_inside() {
     assert!(gate.reset());
     assert!(gate.enter() && !gate.is_quiet());
 }
+
+#[test]
+fn who_opens_the_gate_from_inside_is_the_last_to_leave_it() {
+    let gate = ChunkGate::new();
+    assert_eq!(gate.exhaust(), GateState::Finished);
+    assert!(gate.reset_and_enter());
+    assert!(!gate.reset_and_enter() && !gate.reset(), "somebody is inside");
+    assert!(gate.enter());
+    gate.exhaust();
+    assert_eq!(gate.exit(), GateState::Pending);
+    assert_eq!(gate.exit(), GateState::Finished);
+    assert!(gate.reset_and_enter());
+    assert_eq!(gate.stop(), GateState::Pending, "nothing is quiet before the way out");
+    assert_eq!(gate.exit(), GateState::Quiet);
+}
