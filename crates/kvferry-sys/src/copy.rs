@@ -40,7 +40,13 @@ pub fn copy(dst: RegionSlice, src: RegionSlice) -> Result<(), CopyError> {
     check(dst, src)?;
     // SAFETY: whoever made the slices vouched that both are mapped, readable and, for the destination, writable,
     // without SIGBUS; and they have one length.
-    unsafe { copy_range(dst.addr() as usize, src.addr() as usize, dst.len() as usize) };
+    unsafe {
+        copy_range(
+            core::ptr::with_exposed_provenance_mut(dst.addr() as usize),
+            core::ptr::with_exposed_provenance(src.addr() as usize),
+            dst.len() as usize,
+        );
+    }
     Ok(())
 }
 
@@ -66,16 +72,13 @@ fn check(dst: RegionSlice, src: RegionSlice) -> Result<(), CopyError> {
     Ok(())
 }
 
-/// Copies `len` bytes between two addresses, as if through a buffer.
+/// Copies `len` bytes as if through a buffer.
 ///
 /// # Safety
 /// `from` is mapped and readable for `len` bytes, `to` writable and free to be overwritten, both without SIGBUS.
 #[inline]
-unsafe fn copy_range(to: usize, from: usize, len: usize) {
-    let apart = to.abs_diff(from) >= len;
-    let to = core::ptr::with_exposed_provenance_mut::<u8>(to);
-    let from = core::ptr::with_exposed_provenance::<u8>(from);
-    if apart {
+unsafe fn copy_range(to: *mut u8, from: *const u8, len: usize) {
+    if to.addr().abs_diff(from.addr()) >= len {
         // SAFETY: as the caller says, and they do not overlap.
         unsafe { copy_apart(to, from, len) };
     } else {

@@ -15,6 +15,10 @@ const AHEAD: usize = 2;
 /// Most lines of a block that are prefetched; from there on the processor's own prefetcher has caught on.
 const MAX_LINES: usize = 16;
 
+/// Lists of no more bytes than this are copied through the cache: it is not worth sparing, and the processor is through
+/// with streaming stores only when they have reached the memory.
+const CACHED: usize = 16 << 10;
+
 const LINE: usize = 64;
 
 /// A reusable list of copies between ranges of this process's address space.
@@ -24,6 +28,8 @@ const LINE: usize = 64;
 #[derive(Debug, Default)]
 pub struct Copies {
     pairs: Vec<Pair>,
+    /// Of all pairs together.
+    bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +43,7 @@ impl Copies {
     /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
-        Self { pairs: Vec::new() }
+        Self { pairs: Vec::new(), bytes: 0 }
     }
 
     /// Adds a copy of `src` to `dst`. After an error nothing is added.
@@ -63,12 +69,21 @@ impl Copies {
     /// Empties the list and keeps its room.
     pub fn clear(&mut self) {
         self.pairs.clear();
+        self.bytes = 0;
     }
 
     /// Makes all copies, first to last, each as [`copy`](super::copy()) does, and empties the list.
     ///
-    /// As there, large copies are not ordered with later stores before a [`copy_fence`](super::copy_fence).
+    /// As there, unless the whole list is short, large copies are not ordered with later stores before a [`copy_fence`](super::copy_fence).
     pub fn run(&mut self) {
+        if self.bytes <= CACHED {
+            for pair in &self.pairs {
+                let (to, from) = pair.ends();
+                // SAFETY: as below; this copy allows the two to overlap.
+                unsafe { core::ptr::copy(from, to, pair.len) };
+            }
+            return self.clear();
+        }
         for pair in self.pairs.iter().take(AHEAD) {
             pair.prefetch();
         }
@@ -76,15 +91,22 @@ impl Copies {
             if let Some(later) = self.pairs.get(at + AHEAD) {
                 later.prefetch();
             }
+            let (to, from) = pair.ends();
             // SAFETY: both ends come from slices that were checked when they were pushed; whoever made them vouched for
             // their memory for as long as they are handed to a copy, and this is where it ends.
-            unsafe { copy_range(pair.to, pair.from, pair.len) };
+            unsafe { copy_range(to, from, pair.len) };
         }
-        self.pairs.clear();
+        self.clear();
     }
 }
 
 impl Pair {
+    /// Pointers to the destination and to the source.
+    #[inline]
+    fn ends(&self) -> (*mut u8, *const u8) {
+        (core::ptr::with_exposed_provenance_mut(self.to), core::ptr::with_exposed_provenance(self.from))
+    }
+
     /// Asks for the first lines of both ends. Changes nothing, whatever the addresses are.
     #[inline]
     fn prefetch(&self) {
