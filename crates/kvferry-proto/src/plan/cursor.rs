@@ -82,7 +82,12 @@ impl PlanCursor {
 
     /// Goes back to the beginning, counters too.
     pub fn reset(&mut self) {
-        *self = Self::new(self.plan.clone());
+        self.pairs = Pairs::default();
+        self.position = 0;
+        self.open = Open::NOTHING;
+        self.routed = None;
+        self.blocks = 0;
+        self.segments = 0;
     }
 
     /// The plan.

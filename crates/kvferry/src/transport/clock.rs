@@ -31,6 +31,14 @@ impl Clock {
         self.segments.store(0, Relaxed);
     }
 
+    /// Starts where nothing lies between the submission and the first chunk.
+    pub(crate) fn start_at_once(&self) {
+        let now = self.now();
+        self.submitted.store(now, Relaxed);
+        self.first.store(now, Relaxed);
+        self.segments.store(0, Relaxed);
+    }
+
     /// Marks a chunk; only the first counts.
     pub(crate) fn first(&self) {
         if self.first.load(Relaxed) == 0 {

@@ -4,7 +4,7 @@ use std::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{
             AtomicBool, AtomicU32, AtomicU64,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Relaxed, Release, SeqCst},
         },
     },
 };
@@ -31,6 +31,7 @@ const INLINE_BLOCKS: u64 = 16;
 
 /// A transfer, or the part of one, that the initiator's threads copy.
 pub(super) struct LocalOp {
+    me: Weak<Self>,
     link: Arc<SameHostLink>,
     handle: OnceLock<u64>,
     direction: Direction,
@@ -62,7 +63,8 @@ impl LocalOp {
         bytes: u64,
     ) -> Arc<Self> {
         let inline = bytes <= link.settings().inline_limit && request.plan.blocks() <= INLINE_BLOCKS;
-        let op = Arc::new(Self {
+        let op = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             handle: OnceLock::new(),
             direction: match request.op {
                 Op::Read => Direction::Read,
@@ -94,7 +96,14 @@ impl LocalOp {
         self.handle.get().copied().unwrap_or_default()
     }
 
-    fn chunk(self: &Arc<Self>, copier: &mut Copier<'_>) -> Step {
+    /// Copies a chunk, from inside the gate, and goes out.
+    fn step(&self, copier: &mut Copier<'_>) -> Step {
+        let step = self.chunk(copier);
+        self.settle(self.gate.exit());
+        step
+    }
+
+    fn chunk(&self, copier: &mut Copier<'_>) -> Step {
         let pool = copier.pool;
         let local_alive = || self.local.iter().all(|r| !r.is_gone());
         let Some(_ours) = pool.board.enter(copier.slot, local_alive) else {
@@ -106,7 +115,8 @@ impl LocalOp {
             Entry::Go(guard) => guard,
             Entry::Stalled => {
                 drop(_ours);
-                return self.link.stall(self.handle(), self.clone());
+                let Some(me) = self.me.upgrade() else { return Step::Leave };
+                return self.link.stall(self.handle(), me);
             }
             Entry::Revoked => {
                 self.fail(FaultCause::Revoked { side: FaultSide::Remote });
@@ -185,12 +195,7 @@ impl LocalOp {
 
 impl Work for LocalOp {
     fn run(self: Arc<Self>, copier: &mut Copier<'_>) -> Step {
-        if !self.gate.enter() {
-            return Step::Leave;
-        }
-        let step = self.chunk(copier);
-        self.settle(self.gate.exit());
-        step
+        if self.gate.enter() { self.step(copier) } else { Step::Leave }
     }
 
     fn queued(&self) -> &AtomicBool {
@@ -200,25 +205,40 @@ impl Work for LocalOp {
 
 impl LinkOp for LocalOp {
     fn submit(&self, attempt: u32) -> Result<(), Backlog> {
-        self.attempt.store(attempt, SeqCst);
-        self.clock.start();
+        // Whoever looks at it has come through the gate after this.
+        self.attempt.store(attempt, Relaxed);
         crate::lock(&self.cursor).reset();
-        self.open.store(true, SeqCst);
         let alone = self.link.join() == 0;
-        // Last: from here on a copy thread that still holds an old handle may run.
-        self.gate.reset();
+        // From here on a copy thread that still holds an old handle may run. We are inside, so that nobody tells the end
+        // of the attempt before it is open.
+        if !self.gate.reset_and_enter() {
+            self.link.leave();
+            return Err(Backlog);
+        }
+        self.open.store(true, Release);
         if self.inline && alone {
-            let Some(work) = self.link.pool().work_of(self.handle()) else { return Err(Backlog) };
-            let ran = self.link.pool().inline(|copier| while work.clone().run(copier) == Step::Again {});
-            if ran.is_some() {
+            self.clock.start_at_once();
+            let copied = self.link.pool().inline(|copier| {
+                let mut step = self.step(copier);
+                while step == Step::Again && self.gate.enter() {
+                    step = self.step(copier);
+                }
+            });
+            if copied.is_some() {
                 return Ok(());
             }
         }
-        self.link.pool().enqueue(self.handle(), &self.queued).inspect_err(|_| {
+        self.clock.start();
+        let queued = self.link.pool().enqueue(self.handle(), &self.queued);
+        if queued.is_err() {
             self.open.store(false, SeqCst);
             self.gate.stop();
+            self.gate.exit();
             self.link.leave();
-        })
+            return queued;
+        }
+        self.settle(self.gate.exit());
+        Ok(())
     }
 
     fn request_cancel(&self) {
