@@ -152,6 +152,7 @@ fn a_denied(ours: &Confinement, theirs: &Confinement) {
         panic!("memory that is not there was copied")
     };
     assert_eq!(failure.code, "region.unmapped", "{failure:?}");
+    assert!(failure.text.contains(&format!("(block {})", BYTES / 2 / BLOCK)), "{failure:?}");
 }
 
 #[test]

@@ -181,6 +181,20 @@ fn small_transfers_are_copied_by_the_poster_unless_that_is_forbidden() {
 }
 
 #[test]
+fn a_long_block_is_copied_in_chunks_whoever_copies() {
+    let len = 16 << 20;
+    for classes in [(Private, Private), (Private, Shared), (Shared, Private)] {
+        let witness = Witness::at(Point::BeforeCopy);
+        let pair = Pair::with(Settings::default(), classes, len);
+        pair.left.pool.fill(kvferry_testkit::Pattern::new(7));
+        run(&pair.left.one_block(Op::Write, &pair.right, 0, len, TransferOptions::default()));
+        pair.right.pool.verify(kvferry_testkit::Pattern::new(7));
+        // A revocation waits for no more than 2 MiB.
+        assert!(witness.take().len() as u64 >= len >> 21, "{classes:?}");
+    }
+}
+
+#[test]
 fn statistics_count_what_has_happened() {
     let _unpaused = unpaused();
     let left = Side::new(agent("left"), Private, LEN);

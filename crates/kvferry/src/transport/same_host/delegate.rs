@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use kvferry_proto::{Chunk, ChunkLimits, PlanCursor, RegionId, RevokeScope};
+use kvferry_proto::{Chunk, ChunkLimits, Plan, PlanCursor, RegionId, RevokeScope, Segment};
 
 use super::{
     link::SameHostLink,
@@ -210,12 +210,25 @@ impl fmt::Debug for DelegatedOp {
     }
 }
 
-fn fault_cause(fault: WireFault) -> FaultCause {
+/// What an operation fails with; the target knows of a fault only the address and the first block of its segment.
+fn fault_cause(plan: &Plan, fault: WireFault) -> FaultCause {
     let side = |initiators| if initiators { FaultSide::Local } else { FaultSide::Remote };
     match fault {
         WireFault::Gone { initiators } => FaultCause::Revoked { side: side(initiators) },
-        WireFault::Unmapped { initiators, block, addr } => {
-            FaultCause::Unmapped { side: side(initiators), block, addr }
+        WireFault::Unmapped { initiators, block: first, addr } => {
+            let block = plan.pair(first).and_then(|(local, remote)| {
+                let start = if initiators { local.addr } else { remote.addr };
+                let segment = Segment {
+                    local_slot: 0,
+                    local_addr: local.addr,
+                    remote_slot: 0,
+                    remote_addr: remote.addr,
+                    len: 0,
+                    first_index: first,
+                };
+                plan.position_at(&segment, addr.checked_sub(start)?)
+            });
+            FaultCause::Unmapped { side: side(initiators), block: block.unwrap_or(first), addr }
         }
         WireFault::Other(detail) => FaultCause::Executor { detail },
     }
@@ -317,7 +330,8 @@ impl Delegations {
 
     pub(super) fn failed(&self, op: u64, attempt: u32, fault: WireFault) {
         let Some(op) = self.current(op, attempt) else { return };
-        op.fail(fault_cause(fault));
+        let plan = crate::lock(&op.sending).cursor.plan().clone();
+        op.fail(fault_cause(&plan, fault));
         op.settle(false);
     }
 

@@ -51,8 +51,8 @@ struct Declared {
     revoked: Arc<AtomicBool>,
 }
 
-/// A segment with both ends found and checked.
-#[derive(Debug)]
+/// A segment with both ends found and checked, or what is left of it.
+#[derive(Clone, Debug)]
 struct Resolved {
     near: RegionSlice,
     own: Arc<LocalRegion>,
@@ -62,6 +62,25 @@ struct Resolved {
     revoked: Arc<AtomicBool>,
     len: u64,
     block: u64,
+}
+
+impl Resolved {
+    /// Takes the first `len` bytes off; `None` if it has no more than that.
+    fn cut(&mut self, len: u64) -> Option<Self> {
+        let left = self.len.checked_sub(len).filter(|left| *left > 0)?;
+        let part = |far: &Far, from: u64, len: u64| match far {
+            Far::Process { pid, slice } => {
+                Some(Far::Process { pid: *pid, slice: RemoteSlice { addr: slice.addr + from, len } })
+            }
+            Far::Mapped(slice) => slice.slice(from, len).map(Far::Mapped),
+        };
+        let first =
+            Self { near: self.near.slice(0, len)?, far: part(&self.far, 0, len)?, len, ..self.clone() };
+        (self.near, self.far) = (self.near.slice(len, left)?, part(&self.far, len, left)?);
+        self.initiator += len;
+        self.len = left;
+        Some(first)
+    }
 }
 
 impl Served {
@@ -318,32 +337,40 @@ impl ServedOp {
             }
         };
         let mut segments = Vec::new();
-        let (empty, left) = {
+        // Segments that end in this chunk, of which the initiator hears.
+        let mut ended = 0;
+        let left = {
             let mut queue = crate::lock(&self.queue);
             let ChunkLimits { max_vectors, max_bytes } = ChunkLimits::default();
-            let mut bytes = 0;
+            let mut room = max_bytes;
             while segments.len() < max_vectors
-                && let Some(next) = queue.front()
-                && (segments.is_empty() || bytes + next.len <= max_bytes)
+                && room > 0
+                && let Some(next) = queue.front_mut()
             {
-                bytes += next.len;
-                segments.extend(queue.pop_front());
+                // However long a segment is, a chunk of it is over soon.
+                let part = next.cut(room);
+                ended += u32::from(part.is_none());
+                let Some(segment) = part.or_else(|| queue.pop_front()) else { break };
+                room -= segment.len;
+                segments.push(segment);
             }
-            (segments.is_empty(), !queue.is_empty())
+            !queue.is_empty()
         };
         // Asked after the queue: whatever came before the mark is in what was taken.
         if !left && self.last.load(SeqCst) && crate::lock(&self.queue).is_empty() {
             self.gate.exhaust();
         }
-        if empty {
+        if segments.is_empty() {
             return Step::Leave;
         }
         let shared = !left || copier.share(self.handle(), &self.queued);
         crate::testing::pause(crate::testing::Point::BeforeCopy);
         self.copy(copier, &segments);
         drop((theirs, ours));
-        let copied = Wire::Copied { op: self.id, attempt: self.attempt, segments: segments.len() as u32 };
-        link.outbox.send(copied.encode(), Vec::new());
+        if ended > 0 {
+            let copied = Wire::Copied { op: self.id, attempt: self.attempt, segments: ended };
+            link.outbox.send(copied.encode(), Vec::new());
+        }
         if shared { Step::Leave } else { Step::Again }
     }
 
