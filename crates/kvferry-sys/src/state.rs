@@ -168,6 +168,18 @@ impl StateWord {
         .is_ok()
     }
 
+    /// Keeps `attempt`, which has ended, from becoming quiet, so that no next one begins meanwhile; [`exit`](Self::exit) lets it
+    /// go. False if it has not ended, is quiet already or is not the current one.
+    #[must_use]
+    pub fn hold(&self, attempt: u32) -> bool {
+        self.update(|now| {
+            let ended = now.attempt == attempt && now.phase.is_final() && now.inflight > 0;
+            let inflight = now.inflight.checked_add(1).filter(|_| ended);
+            inflight.map(|inflight| Snapshot { inflight, ..now }).ok_or(())
+        })
+        .is_ok()
+    }
+
     /// Counts one thing out that [`enter`](Self::enter) had let in, and returns what holds then.
     pub fn exit(&self) -> Snapshot {
         self.update(|now| match now.inflight.checked_sub(1) {

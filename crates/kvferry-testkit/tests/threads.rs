@@ -51,6 +51,33 @@ fn of_two_threads_that_post_one_handle_exactly_one_wins() {
 }
 
 #[test]
+fn a_cancel_that_comes_before_the_copy_has_begun_still_stops_it() {
+    let len = 64 << 20;
+    for (near, far) in [
+        (MemoryClass::Private, MemoryClass::Private),
+        (MemoryClass::Private, MemoryClass::Shared),
+        (MemoryClass::Shared, MemoryClass::Private),
+    ] {
+        let pause = Pause::at(Point::BeforeSubmit);
+        let pair = Pair::with(Settings::default(), (near, far), len);
+        pair.left.pool.fill(Pattern::new(1));
+        pair.right.pool.fill(Pattern::POISON);
+        let transfer = pair.left.one_block(Op::Write, &pair.right, 0, len, TransferOptions::default());
+        thread::scope(|scope| {
+            let posting = scope.spawn(|| transfer.post());
+            pause.await_arrivals(1);
+            let cancelling = scope.spawn(|| transfer.cancel());
+            eventually("the cancel", || transfer.status() == Status::Cancelled);
+            pause.open();
+            posting.join().expect("no panic").expect("a post");
+            cancelling.join().expect("no panic").expect("quiet");
+        });
+        let copied = pair.right.pool.matching(Pattern::new(1));
+        assert!(copied < len / 2, "{near:?} to {far:?}: {copied} bytes were copied after the cancel");
+    }
+}
+
+#[test]
 fn posts_and_cancels_from_many_threads_add_up() {
     let _unpaused = unpaused();
     let pair = Pair::new(MemoryClass::Private, LEN);

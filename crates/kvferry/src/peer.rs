@@ -13,7 +13,7 @@ use kvferry_proto::{
 };
 
 use crate::{
-    error::{ConnectError, FaultCause, NotifyError, PostError},
+    error::{ConnectError, FaultCause, FaultSide, LostCause, NotifyError, PostError},
     transfer::TransferCore,
     transport::{Link, RemoteRef},
 };
@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     gone: Mutex<Option<FaultCause>>,
     /// Set once the peer is gone; spares the lock.
     is_gone: AtomicBool,
+    /// The peer has taken all of its memory back: it parts with us, and its goodbye is on the way.
+    parts: AtomicBool,
     outstanding: AtomicUsize,
     /// The sender of notifications while no session has it, and the room that it knows of.
     sender: Mutex<Option<NotifySender>>,
@@ -82,6 +84,7 @@ impl Peer {
             link_changed: Condvar::new(),
             gone: Mutex::new(None),
             is_gone: AtomicBool::new(false),
+            parts: AtomicBool::new(false),
             outstanding: AtomicUsize::new(0),
             sender: Mutex::new(None),
             credit: RwLock::default(),
@@ -226,6 +229,21 @@ impl Peer {
         self.is_gone.load(SeqCst).then(|| crate::lock(&self.gone).clone()).flatten()
     }
 
+    /// Notes that the peer parts with us, or is there again.
+    pub(crate) fn set_parting(&self, parts: bool) {
+        self.parts.store(parts, SeqCst);
+    }
+
+    /// What a transfer fails with that found memory of the peer taken back.
+    pub(crate) fn cause_of_revocation(&self, cause: FaultCause) -> FaultCause {
+        match cause {
+            FaultCause::Revoked { side: FaultSide::Remote } if self.parts.load(SeqCst) => {
+                FaultCause::PeerLost { peer: self.name.clone(), cause: LostCause::Disconnected }
+            }
+            cause => cause,
+        }
+    }
+
     /// Another incarnation was loaded after this one was lost: that says more.
     pub(crate) fn restarted(&self) {
         if let Some(cause) = &mut *crate::lock(&self.gone) {
@@ -352,5 +370,22 @@ impl Drop for Slot<'_> {
         if !self.kept {
             self.peer.return_slot();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_takes_back_as_it_parts_is_the_loss_of_the_peer() {
+        let peer = Peer::new("b", Incarnation([1; 16]), Contact::default());
+        let revoked = |side| FaultCause::Revoked { side };
+        assert_eq!(peer.cause_of_revocation(revoked(FaultSide::Remote)).code(), "region.revoked");
+        peer.set_parting(true);
+        assert_eq!(peer.cause_of_revocation(revoked(FaultSide::Remote)).code(), "peer.lost");
+        assert_eq!(peer.cause_of_revocation(revoked(FaultSide::Local)).code(), "region.revoked");
+        peer.set_parting(false);
+        assert_eq!(peer.cause_of_revocation(revoked(FaultSide::Remote)).code(), "region.revoked");
     }
 }

@@ -11,6 +11,8 @@ pub(crate) use disabled::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
+    /// An attempt has begun, its operations have not.
+    BeforeSubmit,
     /// A copier has checked the epochs and is about to copy a chunk.
     BeforeCopy,
     /// A transfer's data is visible, its notification has not been handed on.

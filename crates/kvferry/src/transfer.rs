@@ -323,6 +323,7 @@ impl TransferCore {
             if !self.word.enter(attempt) {
                 break;
             }
+            crate::testing::pause(crate::testing::Point::BeforeSubmit);
             if op.submit(attempt).is_err() {
                 self.word.exit();
                 self.end(attempt, Phase::Cancelled);
@@ -338,8 +339,18 @@ impl TransferCore {
         if let Some(cause) = self.peer.gone() {
             self.fail(cause);
         }
+        self.stop_late(attempt, &ops);
         self.timing.posted(begun.elapsed());
         Ok(())
+    }
+
+    /// What ended the attempt before its operations were submitted has asked those of no attempt to stop: asks again.
+    fn stop_late(&self, attempt: u32, ops: &[Arc<dyn LinkOp>]) {
+        if self.word.hold(attempt) {
+            ops.iter().for_each(|op| op.request_cancel());
+            self.word.exit();
+            self.wake();
+        }
     }
 
     /// The link that the transfer was made ready for is lost: makes it ready for the new one, if there is one.
@@ -581,7 +592,7 @@ impl OpSink for TransferCore {
     }
 
     fn failed(self: Arc<Self>, attempt: u32, cause: FaultCause) {
-        self.fail_attempt(attempt, cause);
+        self.fail_attempt(attempt, self.peer.cause_of_revocation(cause));
     }
 
     fn quiet(self: Arc<Self>, _attempt: u32) {

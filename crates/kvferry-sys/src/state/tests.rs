@@ -171,3 +171,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_ended_attempt_is_held_until_it_is_quiet() {
+    let word = StateWord::new();
+    let first = word.post().unwrap();
+    assert!(word.enter(first));
+    assert!(!word.hold(first), "it has not ended");
+    assert_eq!(word.cancel(), Some(first));
+    assert!(word.hold(first) && !word.hold(first + 1));
+    assert!(!word.exit().is_quiet());
+    assert_eq!(word.post(), Err(PostRefused::NotQuiet));
+    assert!(word.exit().is_quiet());
+    assert!(!word.hold(first), "it is quiet");
+    let second = word.post().unwrap();
+    assert!(!word.hold(first) && !word.hold(second));
+}

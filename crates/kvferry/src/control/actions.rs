@@ -327,6 +327,7 @@ impl Control {
             let again = channel.attempt.again;
             // It admits us anew only when it has closed what was before.
             peer.supersede_former();
+            peer.set_parting(false);
             peer.set_link(LinkState::Up { link, channel: id });
             if again {
                 // Not here: a link may have to wait for messages that only this thread can hear.
@@ -349,7 +350,9 @@ impl Control {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if let Some(peer) = channel.peer.clone() {
             if scope.all {
-                // It parts with us; its goodbye is on the way. That, not the regions, is what transfers fail with.
+                // It parts with us; its goodbye is on the way. That, not the regions, is what transfers fail with, those too that
+                // are posted only now.
+                peer.set_parting(true);
                 let cause = LostCause::Disconnected;
                 peer.fail_transfers(&FaultCause::PeerLost { peer: peer.name.clone(), cause });
             }
