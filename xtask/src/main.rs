@@ -13,6 +13,7 @@ mod model;
 mod pages;
 mod process;
 mod report;
+mod soak;
 mod suite;
 mod workspace;
 
@@ -38,6 +39,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Play random rounds of cancel, kill, stop, restart and loss over both paths and check every byte
+    ///
+    /// Builds the soak and runs it: 5 minutes, unless `--minutes` says otherwise. Everything after `soak` is the soak's own: try
+    /// `cargo xtask soak --help`.
+    #[command(disable_help_flag = true)]
+    Soak {
+        /// Arguments of kvferry-soak
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Run every check; the last line is `N passed, N failed`
     Test {
         /// Groups to run, in the suite's order; all of them if none is named
@@ -53,6 +64,7 @@ fn main() -> ExitCode {
     let workspace = Workspace::find();
     let outcome = match cli.task {
         Task::Demo { args } => demo::exec(&workspace, &args),
+        Task::Soak { args } => soak::exec(&workspace, &args),
         Task::Test { list: true, .. } => {
             print!("{}", suite::list(&groups::all()));
             Ok(ExitCode::SUCCESS)

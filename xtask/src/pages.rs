@@ -151,7 +151,7 @@ fn parse_command(line: &str) -> Result<(), String> {
         Task::Test { groups: names, .. } => {
             suite::choose(groups::all(), &names).map_err(|error| refused(error.to_string()))?;
         }
-        Task::Demo { .. } => {}
+        Task::Demo { .. } | Task::Soak { .. } => {}
     }
     Ok(())
 }

@@ -32,9 +32,9 @@ pub use chance::Chance;
 pub use clock::{eventually, now_ns, sleep_until};
 pub use launch::Launch;
 pub use protocol::{
-    Answer, Buffer, Confinement, Counters, Envelope, Exit, Failure, Forked, Holdings, MARK, Measured, Memory,
-    Mismatch, PATTERN_STEP, POISON, Place, Received, RegionState, Request, Scan, StampedEvent, State,
-    TransferSpec, Trap, TrapAct, pattern,
+    Answer, Audit, Buffer, Confinement, Counters, Envelope, Exit, Failure, Forked, Holdings, MARK, Measured,
+    Memory, Mismatch, PATTERN_STEP, POISON, Part, Place, Received, RegionState, Request, Scan, StampedEvent,
+    State, TransferSpec, Trap, TrapAct, pattern,
 };
 pub use report::{Times, rounds, skip};
 pub use worker::{PATIENCE, Ticket, Worker};

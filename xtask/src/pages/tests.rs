@@ -53,6 +53,7 @@ fn what_is_no_longer_true_is_found() {
 #[test]
 fn commands_are_parsed_as_the_task_would() {
     assert_eq!(parse_command("cargo xtask demo --tokens 8 --json"), Ok(()));
+    assert_eq!(parse_command("cargo xtask soak --minutes 30 --markdown FILE"), Ok(()));
     assert_eq!(parse_command("cargo xtask test loom docs # two groups"), Ok(()));
     assert_eq!(parse_command("cargo build"), Ok(()));
     let unknown = parse_command("cargo xtask test everything").expect_err("unknown group");

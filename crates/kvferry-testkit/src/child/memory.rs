@@ -12,7 +12,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
-use crate::harness::{MARK, Memory, Mismatch, PATTERN_STEP, POISON, Scan, pattern};
+use crate::harness::{Audit, MARK, Memory, Mismatch, PATTERN_STEP, POISON, Part, Scan, pattern};
 
 const WORD: u64 = 8;
 
@@ -192,6 +192,46 @@ impl Area {
             }
         }
         None
+    }
+
+    /// Counts all words by the group of `(from, to)` pairs whose block `to` they lie in, against block `from` of the pattern.
+    pub(super) fn audit(&self, seed: u64, block: u64, groups: &[Vec<(u32, u32)>]) -> Audit {
+        let words = block / WORD;
+        // Of each block: its group, and the first word of what belongs there.
+        let mut owners: Vec<Option<(usize, u64)>> = vec![None; (self.len / block) as usize];
+        for (group, pairs) in groups.iter().enumerate() {
+            for &(from, to) in pairs {
+                owners[to as usize] = Some((group, u64::from(from) * words));
+            }
+        }
+        let mut audit = Audit { groups: vec![Part::default(); groups.len()], ..Audit::default() };
+        let mut factor = factor(0);
+        for (at, owner) in (0..).step_by(words as usize).zip(&owners) {
+            let (part, from) = match owner {
+                Some((group, from)) => (&mut audit.groups[*group], Some(*from)),
+                None => (&mut audit.outside, None),
+            };
+            let (mut arrived, mut poison, mut marks) = (0, 0, 0);
+            let mut expected = pattern(seed, from.unwrap_or_default());
+            for (index, word) in (at..).zip(self.words(at, at + words)) {
+                let value = word.load(Relaxed);
+                audit.digest = audit.digest.wrapping_add(value.wrapping_mul(factor));
+                factor = factor.wrapping_add(2);
+                let comes = from.is_some() && value == expected;
+                arrived += u64::from(comes);
+                poison += u64::from(value == POISON);
+                marks += u64::from(value == MARK);
+                if !comes && value != POISON && value != MARK && part.stray.is_none() {
+                    part.stray = Some((index * WORD, value));
+                }
+                expected = expected.wrapping_add(PATTERN_STEP);
+            }
+            part.words += words;
+            part.arrived += arrived;
+            part.poison += poison;
+            part.marks += marks;
+        }
+        audit
     }
 
     fn every(&self, offset: u64, step: u64) -> impl Iterator<Item = u64> {

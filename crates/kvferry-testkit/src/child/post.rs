@@ -8,7 +8,7 @@ use super::{
     Outcome, answer, broken, failure,
     world::{World, lock},
 };
-use crate::harness::{Counters, Failure, Measured, Received, Request, State, TransferSpec};
+use crate::harness::{Counters, Failure, Measured, Received, Request, State, TransferSpec, now_ns};
 
 impl World {
     pub(super) fn serve_peers(&self, request: Request) -> Outcome {
@@ -78,17 +78,25 @@ impl World {
             Request::AwaitNotifications { count, timeout_ms } => {
                 let deadline = Instant::now() + ms(timeout_ms);
                 loop {
-                    lock(&self.received).extend(agent.notifications());
-                    if lock(&self.received).len() >= count || Instant::now() >= deadline {
+                    if self.receive(&agent) >= count || Instant::now() >= deadline {
                         return answer(Ok(self.received(&agent)));
                     }
-                    std::thread::sleep(ms(1));
+                    std::thread::sleep(Duration::from_micros(200));
                 }
             }
             Request::AwaitEvent { kind, peer, timeout_ms } => {
                 let event = self.events()?.take(&kind, &peer, ms(timeout_ms));
                 answer(event.ok_or_else(|| broken(format!("no event {kind} of {peer} in {timeout_ms} ms"))))
             }
+            Request::Chatter { peer, from, count, gap_us } => {
+                let say = |number| agent.notify(&peer, format!("bare {number} {}", now_ns()).as_bytes());
+                let taken = (from..from + count).take_while(|number| {
+                    std::thread::sleep(Duration::from_micros(gap_us));
+                    say(*number).is_ok()
+                });
+                answer(Ok(taken.count() as u64))
+            }
+            Request::ForgetEvents => answer(self.events().map(|events| events.forget())),
             Request::Stats => answer(Ok(counters(&agent.stats()))),
             other => Err(broken(format!("nobody serves {other:?}"))),
         }
@@ -114,14 +122,22 @@ impl World {
         Ok(self.add_transfer(transfer.map_err(|e| failure(e.code(), &e))?))
     }
 
-    fn received(&self, agent: &kvferry::Agent) -> Vec<Received> {
-        let mut all = std::mem::take(&mut *lock(&self.received));
-        all.extend(agent.notifications());
-        let told = |n: kvferry::Notification| Received {
+    /// Takes what has come from the agent; returns how many nobody has asked for yet.
+    fn receive(&self, agent: &kvferry::Agent) -> usize {
+        let mut received = lock(&self.received);
+        let come = agent.notifications();
+        let stamp = now_ns();
+        received.extend(come.into_iter().map(|n| Received {
             from: n.from,
             payload: String::from_utf8_lossy(&n.payload).into_owned(),
-        };
-        all.into_iter().map(told).collect()
+            stamp,
+        }));
+        received.len()
+    }
+
+    fn received(&self, agent: &kvferry::Agent) -> Vec<Received> {
+        self.receive(agent);
+        std::mem::take(&mut *lock(&self.received))
     }
 }
 

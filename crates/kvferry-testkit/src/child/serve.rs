@@ -37,6 +37,7 @@ impl World {
             | Request::Digest { .. }
             | Request::Renew { .. }
             | Request::Compare { .. }
+            | Request::Audit { .. }
             | Request::Withhold { .. }
             | Request::Resolve => self.serve_memory(request),
             Request::Register { .. } | Request::Deregister { .. } | Request::Regions => {
@@ -86,6 +87,9 @@ impl World {
             Request::Renew { buffer, seed } => answer(self.area(buffer).map(|area| area.scan(seed, true))),
             Request::Compare { buffer, seed, block, pairs } => {
                 answer(self.area(buffer).map(|area| area.compare(seed, block, &pairs)))
+            }
+            Request::Audit { buffer, seed, block, groups } => {
+                answer(self.area(buffer).map(|area| area.audit(seed, block, &groups)))
             }
             Request::Withhold { buffer, offset } => {
                 let area = self.area(buffer)?;

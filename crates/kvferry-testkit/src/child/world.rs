@@ -12,7 +12,7 @@ use std::{
 use kvferry::{Agent, CompletionQueue, Event, Transfer};
 
 use super::{broken, memory::Area, withheld::Withheld};
-use crate::harness::{Failure, StampedEvent, now_ns};
+use crate::harness::{Failure, Received, StampedEvent, now_ns};
 
 /// Everything that requests name by number.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct World {
     last_transfer: AtomicU64,
     events: Mutex<Option<Arc<EventLog>>>,
     pub(super) withheld: Mutex<Option<Withheld>>,
-    pub(super) received: Mutex<Vec<kvferry::Notification>>,
+    pub(super) received: Mutex<Vec<Received>>,
 }
 
 impl World {
@@ -145,6 +145,10 @@ impl EventLog {
             }
         });
         log
+    }
+
+    pub(super) fn forget(&self) {
+        lock(&self.events).clear();
     }
 
     /// Takes out the oldest event of this kind about this peer, waiting for it if need be.

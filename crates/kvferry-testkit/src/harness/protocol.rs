@@ -80,6 +80,8 @@ pub enum Request {
     Renew { buffer: usize, seed: u64 },
     /// Compares blocks with where they came from; answers with the [`Mismatch`] if there is one.
     Compare { buffer: usize, seed: u64, block: u64, pairs: Vec<(u32, u32)> },
+    /// Looks at each word of the buffer: what moved where it should have, and what changed where nothing should: an [`Audit`].
+    Audit { buffer: usize, seed: u64, block: u64, groups: Vec<Vec<(u32, u32)>> },
     /// The agent's metadata in hexadecimal digits.
     Metadata,
     /// Loads metadata; answers with the peer's name.
@@ -112,12 +114,17 @@ pub enum Request {
     Telemetry { transfer: u64 },
     /// Sends a bare notification.
     Notify { peer: String, payload: String },
+    /// Sends bare notifications `from` to `from + count`, `gap_us` apart, each with its number and the time; answers with how
+    /// many were taken, up to the first that was refused.
+    Chatter { peer: String, from: u64, count: u64, gap_us: u64 },
     /// Takes the notifications that have come, as [`Received`].
     Notifications,
     /// Waits until as many notifications have come in and takes them.
     AwaitNotifications { count: usize, timeout_ms: u64 },
     /// Waits for an event of this kind about this peer, of those not yet answered with: a [`StampedEvent`].
     AwaitEvent { kind: String, peer: String, timeout_ms: u64 },
+    /// Forgets the events that nobody has asked for.
+    ForgetEvents,
     /// The [`Counters`] of the agent.
     Stats,
     /// Arms a pause point.
@@ -274,6 +281,41 @@ pub struct Received {
     pub from: String,
     /// What it says.
     pub payload: String,
+    /// When the worker took it from its agent, by the monotonic clock in nanoseconds.
+    pub stamp: u64,
+}
+
+/// What a buffer holds, group by group of the blocks that something was to be moved to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// The blocks of each group.
+    pub groups: Vec<Part>,
+    /// The blocks of no group.
+    pub outside: Part,
+    /// Changes with any word.
+    pub digest: u64,
+}
+
+/// A count of words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// In all.
+    pub words: u64,
+    /// Those that were to come have come.
+    pub arrived: u64,
+    /// [`POISON`].
+    pub poison: u64,
+    /// [`MARK`].
+    pub marks: u64,
+    /// Offset of the first that is neither, and what it holds.
+    pub stray: Option<(u64, u64)>,
+}
+
+impl Part {
+    /// Words that are none of what they may be.
+    pub fn foreign(&self) -> u64 {
+        self.words - self.arrived - self.poison - self.marks
+    }
 }
 
 /// An event with the time at which the worker had it.

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
+    fs::File,
     io::{BufRead, BufReader, Write},
     marker::PhantomData,
+    os::unix::fs::FileExt,
     path::Path,
     process::{Child, ChildStdin, ExitStatus},
     sync::{
@@ -16,7 +18,7 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use super::{Answer, Envelope, Failure, Launch, Request, eventually, now_ns};
+use super::{Answer, Buffer, Envelope, Failure, Launch, Request, eventually, now_ns};
 
 /// How long a test waits for anything that must come.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -172,6 +174,18 @@ impl Worker {
             states.all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')))
         };
         assert!(eventually(PATIENCE, stopped), "worker {:?} does not stop", self.name);
+    }
+
+    /// The bytes of a buffer, whether the worker runs or is stopped.
+    ///
+    /// # Panics
+    /// The buffer is not mapped, or the worker is gone.
+    #[track_caller]
+    pub fn peek(&self, buffer: Buffer) -> Vec<u8> {
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).expect("the memory of a child");
+        let mut bytes = vec![0; buffer.len as usize];
+        memory.read_exact_at(&mut bytes, buffer.addr).expect("mapped memory");
+        bytes
     }
 
     /// Waits for its end.

@@ -2,19 +2,18 @@
 
 mod death;
 mod load;
-mod proxy;
 mod quiet;
 mod refusal;
 mod silence;
 mod wire;
 
-use std::{net::TcpListener, os::unix::fs::FileExt};
+use std::net::TcpListener;
 
 use kvferry::{Agent, Executor, Mechanism, Path, Route, Settings};
 use kvferry_testkit::{
     conformance,
     conformance::Fixture,
-    harness::{Buffer, Launch, Worker, skip},
+    harness::{Launch, Worker, skip},
     unique_name,
 };
 
@@ -69,11 +68,3 @@ fn worker(name: &str) -> Worker {
 
 /// Words that a transfer which ended early may leave half old and half new: a stream of bytes ends anywhere, and there are two.
 const TORN: u64 = 2;
-
-/// The bytes of a worker's memory, whether it runs or is stopped.
-fn peek(worker: &Worker, buffer: Buffer) -> Vec<u8> {
-    let memory = std::fs::File::open(format!("/proc/{}/mem", worker.pid())).expect("the memory of a child");
-    let mut bytes = vec![0; buffer.len as usize];
-    memory.read_exact_at(&mut bytes, buffer.addr).expect("mapped memory");
-    bytes
-}

@@ -6,7 +6,7 @@ use kvferry_testkit::harness::{
     Buffer, Chance, Launch, Memory, Request, State, Worker, link, now_ns, rounds, sleep_until,
 };
 
-use crate::{TORN, launch, peek};
+use crate::{TORN, launch};
 
 const BYTES: u64 = 64 << 20;
 const BLOCK: u64 = 64 << 10;
@@ -35,10 +35,10 @@ fn stopped_in_a_write(a: &Worker, b: &Worker, near: Buffer, far: Buffer, window:
 /// Lets a stopped worker go on and panics if its memory changes.
 #[track_caller]
 fn expect_nothing_lands(b: &Worker, far: Buffer, what: &str) {
-    let before = peek(b, far);
+    let before = b.peek(far);
     b.resume();
     std::thread::sleep(Duration::from_millis(150));
-    let after = peek(b, far);
+    let after = b.peek(far);
     if before != after {
         let changed = before.iter().zip(&after).filter(|(old, new)| old != new).count();
         panic!("{what}: {changed} bytes landed after the target went on");

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use kvferry_testkit::harness::{
-    Buffer, Chance, Memory, PATIENCE, Request, State, Worker, eventually, now_ns, rounds, sleep_until,
+use kvferry_testkit::{
+    Proxy,
+    harness::{
+        Buffer, Chance, Memory, PATIENCE, Request, State, Worker, eventually, now_ns, rounds, sleep_until,
+    },
 };
 
-use crate::{TORN, launch, peek, proxy::Proxy, worker};
+use crate::{TORN, launch, worker};
 
 const BYTES: u64 = 64 << 20;
 const BLOCK: u64 = 64 << 10;
@@ -140,12 +143,12 @@ fn bytes_that_the_network_still_holds_do_not_land_once_a_release_was_ok() {
         let ended = rig.a.wait(transfer, 5_000).unwrap_or_else(|e| panic!("round {round}: {e:?}"));
         inside += u32::from(ended != State::Done);
         let released = rig.a.release(transfer);
-        let before = peek(&rig.b, rig.far);
+        let before = rig.b.peek(rig.far);
         // What is said on one connection may come later than what was sent on another.
         rig.proxy.hold_control(true);
         rig.proxy.hold(false);
         std::thread::sleep(Duration::from_millis(50));
-        let after = peek(&rig.b, rig.far);
+        let after = rig.b.peek(rig.far);
         match released {
             Ok(()) => assert!(before == after, "round {round}: bytes landed after a release that was Ok"),
             Err(failure) => {

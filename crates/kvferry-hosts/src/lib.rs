@@ -1,4 +1,4 @@
-//! Two hosts on one: network namespaces with a cable between them.
+//! Two hosts on one: network namespaces with a cable between them. Takes root, and `ip` of iproute2.
 
 use std::{
     fs::File,
@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 /// Two network namespaces that know each other over a pair of virtual Ethernet devices, and nobody else.
 ///
@@ -32,7 +32,8 @@ impl Hosts {
     /// # Errors
     /// The machine does not allow it, or a tool is missing: why.
     pub fn new(mtu: u32) -> Result<Self, String> {
-        let space = || unshared().map_err(|e| format!("a network namespace cannot be made: {e}"));
+        let space =
+            || unshared().map_err(|e| format!("a network namespace cannot be made: {e}{}", remedy(&e)));
         let hosts = Self { spaces: [space()?, space()?] };
         let there = format!("/proc/{}/fd/{}", std::process::id(), hosts.spaces[1].as_raw_fd());
         hosts.ip(0, &format!("link add {DEVICE} type veth peer name {DEVICE} netns {there}"))?;
@@ -124,7 +125,10 @@ impl Hosts {
     ) -> Result<(), String> {
         let mut command = Command::new(program);
         let output = self.on(host, || command.args(arguments).output());
-        let output = output.map_err(|e| format!("{program}: {e}"))?;
+        let output = output.map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => format!("the program `{program}` is missing: install iproute2"),
+            _ => format!("{program}: {e}"),
+        })?;
         if output.status.success() {
             return Ok(());
         }
@@ -135,10 +139,11 @@ impl Hosts {
 /// A new network namespace; the calling thread stays where it is.
 fn unshared() -> io::Result<File> {
     let thread = std::thread::spawn(|| {
-        // SAFETY: takes numbers only, and changes what this thread alone is.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        #[expect(
+            deprecated,
+            reason = "what it is deprecated for, shared descriptors, is not asked for here"
+        )]
+        rustix::thread::unshare(UnshareFlags::NEWNET)?;
         File::open("/proc/thread-self/ns/net")
     });
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
@@ -147,3 +152,15 @@ fn unshared() -> io::Result<File> {
 fn enter(space: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(space, Some(LinkNameSpaceType::Network))?)
 }
+
+/// What helps against that error.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; that takes root, or CAP_SYS_ADMIN and CAP_NET_ADMIN",
+        io::ErrorKind::InvalidInput => "; this kernel has none",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -12,24 +12,28 @@ use std::{
 };
 
 use kvferry_proto::{Blob, Endpoint};
-use kvferry_testkit::harness::{Request, Worker};
 use rustix::net::sockopt::set_socket_linger;
+
+use crate::harness::{Request, Worker};
 
 /// How often a forwarding thread looks whether it is still wanted.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Stands between whoever loads [`Proxy::metadata`] and the agent whose metadata that was.
-pub(crate) struct Proxy {
+/// Stands between an agent and whoever was introduced to it by [`Proxy::introduce`].
+#[derive(Debug)]
+pub struct Proxy {
     port: u16,
     far: u16,
     state: Arc<State>,
     listener: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// Nothing goes through in either direction.
     held: AtomicBool,
+    /// What comes is taken and thrown away.
+    swallows: AtomicBool,
     /// New connections wait.
     shut: AtomicBool,
     over: AtomicBool,
@@ -37,6 +41,7 @@ struct State {
 }
 
 /// A connection and its counterpart behind the proxy.
+#[derive(Debug)]
 struct Route {
     near: TcpStream,
     far: TcpStream,
@@ -44,11 +49,16 @@ struct Route {
     held: AtomicBool,
     /// Both sockets go as soon as nobody reads from them.
     cut: AtomicBool,
+    /// One direction has ended.
+    halved: AtomicBool,
 }
 
 impl Proxy {
     /// Stands before an agent that listens on IPv4 loopback.
-    pub(crate) fn before(worker: &Worker) -> Self {
+    ///
+    /// # Panics
+    /// It does not listen there.
+    pub fn before(worker: &Worker) -> Self {
         let blob = Blob::decode(&from_hex(&worker.metadata())).unwrap();
         let far = blob.endpoints.iter().find_map(|endpoint| match endpoint {
             Endpoint::Tcp { port, .. } => Some(*port),
@@ -64,8 +74,12 @@ impl Proxy {
         Self { port, far, state, listener }
     }
 
-    /// Lets `agent` know `worker` by the way through here.
-    pub(crate) fn introduce(&self, agent: &Worker, worker: &Worker) {
+    /// Lets `agent` know `worker` by the way through here, and connects it.
+    ///
+    /// # Panics
+    /// That fails, or `worker` is not the one behind the proxy.
+    #[track_caller]
+    pub fn introduce(&self, agent: &Worker, worker: &Worker) {
         let mut blob = Blob::decode(&from_hex(&worker.metadata())).unwrap();
         // There is no other way: hosts that are far apart have none.
         blob.endpoints.retain(|endpoint| matches!(endpoint, Endpoint::Tcp { .. }));
@@ -80,47 +94,58 @@ impl Proxy {
         agent.connect(worker.name()).unwrap_or_else(|e| panic!("{e:?}"));
     }
 
-    /// How many connections there are.
-    pub(crate) fn routes(&self) -> usize {
+    /// How many connections came and were not broken from here.
+    pub fn routes(&self) -> usize {
         self.state.routes.lock().unwrap().len()
     }
 
     /// Holds everything back, or lets it go on.
-    pub(crate) fn hold(&self, held: bool) {
+    pub fn hold(&self, held: bool) {
         self.state.held.store(held, SeqCst);
     }
 
+    /// Takes everything that comes and throws it away. There is no way back for the connections of that time: reset them.
+    pub fn swallow(&self, swallows: bool) {
+        self.state.swallows.store(swallows, SeqCst);
+    }
+
     /// Holds back the control connection only, or lets it go on with the others.
-    pub(crate) fn hold_control(&self, held: bool) {
+    ///
+    /// # Panics
+    /// There is no connection.
+    pub fn hold_control(&self, held: bool) {
         let routes = self.state.routes.lock().unwrap();
         routes.first().expect("a connection").held.store(held, SeqCst);
     }
 
     /// Lets new connections wait, or not.
-    pub(crate) fn shut(&self, shut: bool) {
+    pub fn shut(&self, shut: bool) {
         self.state.shut.store(shut, SeqCst);
     }
 
     /// Resets all connections, on both sides.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.state.routes.lock().unwrap().drain(..).for_each(|route| route.cut.store(true, SeqCst));
     }
 
     /// Resets the newest connection, which is a data stream.
-    pub(crate) fn reset_one(&self) {
+    ///
+    /// # Panics
+    /// There is no connection.
+    pub fn reset_one(&self) {
         let newest = self.state.routes.lock().unwrap().pop().expect("a connection");
         newest.cut.store(true, SeqCst);
     }
 
     /// Closes all connections on both sides, in order.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         for route in self.state.routes.lock().unwrap().drain(..) {
             let _ = (route.near.shutdown(Shutdown::Both), route.far.shutdown(Shutdown::Both));
         }
     }
 
     /// Closes all connections on the near side only; what is held is still to come to the far one.
-    pub(crate) fn finish_near(&self) {
+    pub fn finish_near(&self) {
         for route in self.state.routes.lock().unwrap().iter() {
             let _ = route.near.shutdown(Shutdown::Both);
         }
@@ -156,11 +181,18 @@ fn accept(listener: &TcpListener, far: u16, state: &Arc<State>) {
             // A socket that is just dropped says so by a reset.
             set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
         }
-        let route = Arc::new(Route { near, far, held: AtomicBool::new(false), cut: AtomicBool::new(false) });
+        let [held, cut, halved] = [(); 3].map(|()| AtomicBool::new(false));
+        let route = Arc::new(Route { near, far, held, cut, halved });
         state.routes.lock().unwrap().push(route.clone());
         for up in [true, false] {
             let (route, state) = (route.clone(), state.clone());
-            std::thread::spawn(move || forward(&route, &state, up));
+            std::thread::spawn(move || {
+                forward(&route, &state, up);
+                // Whoever ends second takes the connection off the list.
+                if route.halved.swap(true, SeqCst) {
+                    state.routes.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &route));
+                }
+            });
         }
     }
 }
@@ -177,6 +209,9 @@ fn forward(route: &Route, state: &State, up: bool) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => break,
         };
+        if state.swallows.load(SeqCst) {
+            continue;
+        }
         let mut rest = &buffer[..count];
         while !rest.is_empty() && !is_cut() {
             if is_held() {
@@ -190,7 +225,8 @@ fn forward(route: &Route, state: &State, up: bool) {
             }
         }
     }
-    while is_held() && !is_cut() {
+    // An end is news as well, and waits or is lost like all others.
+    while (is_held() || state.swallows.load(SeqCst)) && !is_cut() {
         std::thread::sleep(Duration::from_millis(1));
     }
     if !is_cut() {
