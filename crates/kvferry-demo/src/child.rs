@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use kvferry_hosts::Hosts;
 
 use crate::control::{Order, Report, Role};
 
@@ -46,17 +47,21 @@ pub(crate) enum Said {
 }
 
 impl Worker {
-    /// Starts this program again in the part of `role`; its reports go to `heard`.
-    pub(crate) fn start(role: Role, heard: Sender<Heard>) -> Result<Self> {
+    /// Starts this program again in the part of `role`, on the host that it is given; its reports go to `heard`.
+    pub(crate) fn start(role: Role, host: Option<(&Hosts, usize)>, heard: Sender<Heard>) -> Result<Self> {
         // Not by its name: that file may be another one by now.
-        let mut child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        command
             .arg0("kvferry-demo")
             .args(["worker", &role.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start the {role} process"))?;
+            .stderr(Stdio::piped());
+        let child = match host {
+            Some((hosts, host)) => hosts.on(host, || command.spawn()),
+            None => command.spawn(),
+        };
+        let mut child = child.with_context(|| format!("cannot start the {role} process"))?;
         let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let words = Arc::new(Mutex::new(VecDeque::new()));
         let (orders, lines) = channel();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::{TypedValueParser, ValueParser};
 use clap::{Parser, Subcommand};
 
-use crate::control::{Flip, Memory, Role};
+use crate::control::{Flip, Memory, PathChoice, Role};
 
 /// Runs a language model whose prompt is computed by one process and continued by another, with
 /// the KV cache carried between them by kvferry, and proves that nothing changed on the way.
@@ -52,6 +52,15 @@ pub(crate) struct Cli {
     /// Whose memory the KV pools lie in
     #[arg(long, value_name = "WHOSE", value_enum, default_value_t = Memory::Private)]
     pub(crate) memory: Memory,
+
+    /// The path that must carry the pages; without it the engine takes the best there is
+    #[arg(long, value_name = "PATH", value_enum)]
+    pub(crate) path: Option<PathChoice>,
+
+    /// Give each side a host of its own: two network namespaces with a cable between them, and TCP over it. Takes root and `ip`
+    /// of iproute2; nothing of it stays behind
+    #[arg(long)]
+    pub(crate) netns: bool,
 
     /// Kill that side in the middle of the transfers; success is that the other side reports a
     /// typed error in time

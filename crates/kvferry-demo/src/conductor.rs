@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
+use kvferry_hosts::ADDRESSES;
 
 use crate::child::{Heard, Said, Worker};
 use crate::control::{Order, Report, Role, Summary};
-use crate::outcome::Outcome;
+use crate::outcome::{Link, Outcome};
 use crate::plan::Plan;
 use crate::show::Show;
 use crate::stamp::thousandths;
@@ -37,7 +38,7 @@ pub(crate) fn run(plan: &Plan) -> Result<bool> {
 
 /// The whole demo: split, alone, compared.
 fn prove(plan: &Plan, show: &mut Show) -> Result<(bool, Outcome)> {
-    let (split, summary) = split::run(plan, show)?;
+    let (split, summary, links) = split::run(plan, show)?;
     let alone = alone::run(plan, show)?;
     let (verdict, sentences) =
         verify::compare(&split.tracks, &alone.tracks, plan.shape.pools(), plan.page_size);
@@ -50,6 +51,7 @@ fn prove(plan: &Plan, show: &mut Show) -> Result<(bool, Outcome)> {
         answer_tokens: Some(split.tracks.iter().map(|track| track.tokens.len()).sum()),
         decode_tokens_per_s: split.tokens_per_s(),
         logits_hash: split.tracks[0].logits.map(|hash| hash.short()),
+        links,
         ..moved(plan, summary)
     };
     let block_bytes = plan.shape.page_bytes(plan.page_size);
@@ -91,7 +93,14 @@ fn introduce(plan: &Plan, show: &mut Show) -> Result<()> {
         plan.page_size,
         HumanBytes(shape.page_bytes(plan.page_size) as u64),
         plan.tokens
-    ))
+    ))?;
+    match &plan.hosts {
+        None => Ok(()),
+        Some(_) => show.line(&format!(
+            "two hosts, each a network namespace: prefill at {}, decode at {}",
+            ADDRESSES[0], ADDRESSES[1]
+        )),
+    }
 }
 
 /// What a summary of prefill says of the transfers.
@@ -139,15 +148,17 @@ struct Crew<'a> {
     heard: Receiver<Heard>,
     /// Workers that have summed up or were killed on purpose: what still comes is of no interest.
     closed: Vec<Role>,
+    /// How the workers reach each other.
+    links: Vec<Link>,
 }
 
 impl<'a> Crew<'a> {
     /// Starts a worker for each role and hands it the set-up.
     fn start(plan: &'a Plan, roles: &[Role]) -> Result<Self> {
         let (tell, heard) = channel();
-        let mut crew = Self { plan, workers: Vec::new(), heard, closed: Vec::new() };
+        let mut crew = Self { plan, workers: Vec::new(), heard, closed: Vec::new(), links: Vec::new() };
         for &role in roles {
-            crew.workers.push((role, Worker::start(role, tell.clone())?));
+            crew.workers.push((role, Worker::start(role, plan.host(role), tell.clone())?));
             crew.order(role, &Order::Setup(plan.setup(role)))?;
         }
         Ok(crew)

@@ -40,6 +40,16 @@ pub(crate) enum Memory {
     Kvferry,
 }
 
+/// A path that is asked for by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum PathChoice {
+    /// Between the memories of two processes of one host.
+    SameHost,
+    /// Over TCP.
+    Tcp,
+}
+
 /// One bit of a moved page, turned over to see that it is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flip {
@@ -66,6 +76,10 @@ pub(crate) struct Setup {
     /// Ends an answer early.
     pub(crate) end: Option<u32>,
     pub(crate) memory: Memory,
+    /// The only path that may carry the pages.
+    pub(crate) path: Option<PathChoice>,
+    /// What the peer is told to connect to.
+    pub(crate) address: Option<String>,
     pub(crate) flip: Option<Flip>,
     /// For tests: after this order the worker stops listening.
     pub(crate) hang: bool,
@@ -97,8 +111,8 @@ pub(crate) enum Report {
     Ready { card: Option<Card> },
     /// Pages were set aside.
     Reserved { request: usize, pages: Vec<u32> },
-    /// Connected to the peer.
-    Met,
+    /// Connected to the peer, by this route.
+    Met { route: Option<Route> },
     /// A chunk is computed.
     Chunk { request: usize, done: usize },
     /// Pages are on their way.

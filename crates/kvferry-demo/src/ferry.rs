@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{Memory, Setup};
 use crate::memory::{Holds, PoolMemory};
+use crate::paths;
 use crate::pools::KvPools;
 use crate::sequence::LogitsHash;
 use crate::shape::Shape;
@@ -108,7 +109,8 @@ impl Ferry {
     /// Builds an agent, and pools in the memory that the set-up wants, and registers them.
     pub(crate) fn open(name: &str, setup: &Setup, shape: &Shape) -> Result<(Self, KvPools)> {
         kvferry::init_logging()?;
-        let agent = Agent::builder(name).settings(Settings::from_env()?).build()?;
+        let settings = paths::settings(Settings::from_env()?, setup.path, setup.address.as_deref())?;
+        let agent = Agent::builder(name).settings(settings).build()?;
         let pools = KvPools::new(shape, setup.page_size, setup.pages, |len| match setup.memory {
             Memory::Private => PoolMemory::private(len),
             Memory::Kvferry => PoolMemory::shared(&agent, len),
@@ -139,8 +141,8 @@ impl Ferry {
         Card { blob: self.agent.metadata(), layout: self.buffers.layout().clone() }
     }
 
-    /// Takes the peer's card, connects, and readies both sides' pages for transfers.
-    pub(crate) fn meet(&mut self, card: &Card) -> Result<()> {
+    /// Takes the peer's card, connects, and readies both sides' pages for transfers. Returns how they will go.
+    pub(crate) fn meet(&mut self, card: &Card) -> Result<Option<Route>> {
         let grid = card.layout.pages()?;
         self.grid.check_peer(&grid)?;
         let name = self.agent.load_remote(&card.blob)?;
@@ -148,7 +150,8 @@ impl Ferry {
         let local = self.agent.prepare_local(MemoryKind::Dram, &self.grid.rows()[..])?;
         let remote = self.agent.prepare_remote(&name, MemoryKind::Dram, &grid.rows()[..])?;
         self.peer = Some(Peer { grid, local, remote });
-        Ok(())
+        let route = self.agent.path(&name)?.into_iter().find_map(|report| report.route);
+        Ok(route.map(|route| Route { path: route.path.to_string(), mechanism: route.mechanism.to_string() }))
     }
 
     /// Writes pages of ours, in all layers, to pages of the peer's, with a notice once they are there.

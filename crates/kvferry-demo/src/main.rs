@@ -11,6 +11,7 @@ mod ferry;
 mod memory;
 mod model;
 mod outcome;
+mod paths;
 mod plan;
 mod pools;
 mod rng;

@@ -16,6 +16,8 @@ pub(crate) struct Outcome {
     pub(crate) blocks: Option<u64>,
     pub(crate) path: Option<String>,
     pub(crate) mechanism: Option<String>,
+    /// How the two processes reach each other, each way.
+    pub(crate) links: Vec<Link>,
     /// Time in which at least one transfer was on its way.
     pub(crate) transfer_ms: Option<f64>,
     /// How much of that prefill spent computing.
@@ -46,6 +48,17 @@ pub(crate) struct Outcome {
     /// How a killed side was noticed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kill: Option<KillOutcome>,
+}
+
+/// How one process reaches the other.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Link {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) path: String,
+    pub(crate) mechanism: String,
+    /// Where the other was told to listen; none if the settings or the engine chose.
+    pub(crate) address: Option<String>,
 }
 
 /// How the surviving side took the other's death.

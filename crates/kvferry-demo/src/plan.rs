@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::HumanBytes;
+use kvferry_hosts::{ADDRESSES, Hosts};
 
 use crate::cli::{Cli, Side};
-use crate::control::{Flip, Memory, Role, Setup};
+use crate::control::{Flip, Memory, PathChoice, Role, Setup};
+use crate::paths;
 use crate::shape::Shape;
 use crate::tokenizer::Tokenizer;
 use crate::weights::{Gguf, Source};
@@ -58,6 +60,10 @@ pub(crate) struct Plan {
     pub(crate) page_size: usize,
     pub(crate) chunk: usize,
     pub(crate) memory: Memory,
+    /// The only path that may carry the pages.
+    path: Option<PathChoice>,
+    /// Two hosts for the two sides.
+    pub(crate) hosts: Option<Hosts>,
     pub(crate) kill: Option<Side>,
     pub(crate) flip: Option<Flip>,
     pub(crate) hang: Option<Role>,
@@ -69,7 +75,7 @@ impl Plan {
     /// Checks what the user wants; every error of the user's is a [`Misuse`].
     pub(crate) fn new(cli: &Cli) -> Result<Self> {
         let (source, shape, tokenizer) = model(cli)?;
-        let plan = Self {
+        let mut plan = Self {
             prompts: prompts(cli, &tokenizer)?,
             source,
             shape,
@@ -78,13 +84,18 @@ impl Plan {
             page_size: cli.page_size,
             chunk: cli.chunk,
             memory: cli.memory,
+            path: if cli.netns { cli.path.or(Some(PathChoice::Tcp)) } else { cli.path },
+            hosts: None,
             kill: cli.kill,
             flip: cli.flip_bit,
             hang: cli.hang,
             json: cli.json,
             patience: cli.patience(),
         };
-        plan.check()?;
+        plan.check(cli.netns)?;
+        if cli.netns {
+            plan.hosts = Some(hosts()?);
+        }
         Ok(plan)
     }
 
@@ -106,8 +117,31 @@ impl Plan {
             tokens: self.tokens,
             end: self.tokenizer.end(),
             memory: self.memory,
+            path: self.path,
+            address: self.address(role),
             flip: self.flip.filter(|_| role == Role::Decode),
             hang: self.hang == Some(role),
+        }
+    }
+
+    /// The host of a process, where there are two.
+    pub(crate) fn host(&self, role: Role) -> Option<(&Hosts, usize)> {
+        let host = match role {
+            Role::Prefill => 0,
+            Role::Decode => 1,
+            Role::Alone => return None,
+        };
+        self.hosts.as_ref().map(|hosts| (hosts, host))
+    }
+
+    /// Where the peer of a process is told to connect, unless its settings say.
+    pub(crate) fn address(&self, role: Role) -> Option<String> {
+        match self.host(role) {
+            Some((_, host)) => Some(ADDRESSES[host].to_owned()),
+            None if self.path == Some(PathChoice::Tcp) && !paths::is_addressed() => {
+                Some(paths::LOOPBACK.to_owned())
+            }
+            None => None,
         }
     }
 
@@ -156,7 +190,7 @@ impl Plan {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, netns: bool) -> Result<()> {
         let longest = self.prompts.iter().map(Vec::len).max().unwrap_or_default();
         if longest + self.tokens > self.shape.context {
             return misuse(format!(
@@ -190,9 +224,14 @@ impl Plan {
         self.check_memory(available_memory())?;
         // The workers take their settings from the environment too; a mistake there is told here.
         let settings = kvferry::init_logging().and_then(|()| kvferry::Settings::from_env());
-        match settings {
-            Ok(_) => Ok(()),
+        let settings = settings.map_err(anyhow::Error::from);
+        match settings.and_then(|settings| paths::settings(settings, self.path, None)) {
             Err(error) => misuse(error.to_string()),
+            Ok(_) if netns && self.path == Some(PathChoice::SameHost) => misuse(
+                "--netns makes two hosts, and between hosts there is no same_host; leave --path out, or give --path tcp"
+                    .to_owned(),
+            ),
+            Ok(_) => Ok(()),
         }
     }
 }
@@ -200,6 +239,13 @@ impl Plan {
 /// An error of the user's.
 fn misuse<T>(message: String) -> Result<T> {
     Err(Misuse(message).into())
+}
+
+/// Two hosts on this one.
+fn hosts() -> Result<Hosts> {
+    const MTU: u32 = 1_500;
+    Hosts::new(MTU)
+        .or_else(|reason| misuse(format!("--netns: {reason}; --path tcp runs over TCP without two hosts")))
 }
 
 /// Says of an error that it is the user's to mend, and how.

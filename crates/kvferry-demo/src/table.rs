@@ -38,6 +38,11 @@ pub(crate) fn figures(outcome: &Outcome, layers: usize, block_bytes: usize) -> S
     if let (Some(path), Some(mechanism)) = (&outcome.path, &outcome.mechanism) {
         rows.push(("path", format!("{path}, {mechanism}")));
     }
+    let links = outcome.links.iter().map(|link| {
+        let at = link.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
+        format!("{} to {}{at}: {}, {}", link.from, link.to, link.path, link.mechanism)
+    });
+    rows.push(("links", links.collect::<Vec<_>>().join("\n")));
     if let (Some(time), Some(hidden), Some(transfers)) =
         (outcome.transfer_ms, outcome.hidden_ms, outcome.transfers)
     {

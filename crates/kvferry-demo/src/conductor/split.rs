@@ -6,13 +6,14 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Crew, Progress};
 use crate::control::{Order, Report, Role, Summary};
-use crate::ferry::Card;
+use crate::ferry::{Card, Route};
+use crate::outcome::Link;
 use crate::plan::Plan;
 use crate::show::Show;
 use crate::table;
 
-/// Runs all requests through the two processes. Returns what is known of each, and what moved.
-pub(super) fn run(plan: &Plan, show: &mut Show) -> Result<(Progress, Summary)> {
+/// Runs all requests through the two processes. Returns what is known of each, what moved, and how the two met.
+pub(super) fn run(plan: &Plan, show: &mut Show) -> Result<(Progress, Summary, Vec<Link>)> {
     let mut crew = pair(plan)?;
     let progress = order(&mut crew)?;
     show.start_bar("prefill", plan.prompt_tokens())?;
@@ -49,7 +50,7 @@ pub(super) fn run(plan: &Plan, show: &mut Show) -> Result<(Progress, Summary)> {
     let summaries = crew.finish()?;
     let summary = summaries.into_iter().find(|(role, _)| *role == Role::Prefill);
     let (_, summary) = summary.context("prefill did not sum up")?;
-    Ok((progress, summary))
+    Ok((progress, summary, crew.links))
 }
 
 /// What the parent knows and shows while the two processes work.
@@ -155,7 +156,22 @@ pub(super) fn pair(plan: &Plan) -> Result<Crew<'_>> {
     };
     crew.order(Role::Prefill, &Order::Meet(card(Role::Decode)?))?;
     crew.order(Role::Decode, &Order::Meet(card(Role::Prefill)?))?;
-    crew.gather(|report| matches!(report, Report::Met).then_some(()))?;
+    let met = crew.gather(|report| match report {
+        Report::Met { route } => Some(route),
+        _ => None,
+    })?;
+    let link = |(from, route): (Role, Option<Route>)| {
+        let to = if from == Role::Prefill { Role::Decode } else { Role::Prefill };
+        route.map(|Route { path, mechanism }| Link {
+            from: from.to_string(),
+            to: to.to_string(),
+            path,
+            mechanism,
+            address: plan.address(to),
+        })
+    };
+    crew.links = met.into_iter().filter_map(link).collect();
+    crew.links.sort_by_key(|link| link.from != Role::Prefill.to_string());
     Ok(crew)
 }
 

@@ -78,8 +78,8 @@ impl Decode<'_> {
     fn order(&mut self, order: Order) -> Result<()> {
         match order {
             Order::Meet(card) => {
-                self.ferry.meet(&card)?;
-                self.desk.voice.say(&Report::Met)
+                let route = self.ferry.meet(&card)?;
+                self.desk.voice.say(&Report::Met { route })
             }
             Order::Reserve { request, tokens } => {
                 let table = self.free.take(tokens, self.setup.page_size)?;

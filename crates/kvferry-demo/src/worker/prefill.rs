@@ -135,8 +135,8 @@ impl Prefill<'_> {
     fn order(&mut self, order: Order) -> Result<()> {
         match order {
             Order::Meet(card) => {
-                self.ferry.meet(&card)?;
-                self.desk.voice.say(&Report::Met)
+                let route = self.ferry.meet(&card)?;
+                self.desk.voice.say(&Report::Met { route })
             }
             Order::Prefill { request, prompt, pages } => {
                 let table = self.free.take(prompt.len(), self.setup.page_size)?;

@@ -108,7 +108,8 @@ fn settings_of_the_environment_are_checked_too() {
 fn help_tells_all() {
     let help = run(&["--help"]);
     assert_eq!(help.code, Some(0), "{help:#?}");
-    for flag in ["--prompt-file", "--kill", "--json", "--flip-bit", "KVFERRY_DEMO_MODEL"] {
+    for flag in ["--prompt-file", "--path", "--netns", "--kill", "--json", "--flip-bit", "KVFERRY_DEMO_MODEL"]
+    {
         assert!(help.stdout.contains(flag), "{flag} is missing in {}", help.stdout);
     }
     assert_eq!(run(&["--version"]).code, Some(0));
