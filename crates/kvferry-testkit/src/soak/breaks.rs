@@ -266,7 +266,12 @@ fn mend(rig: &Rig, act: Act, broke: u64, times: &mut Times) {
             assert!(known, "expected the metadata of a living peer to stay when its link breaks");
             let connected = rig.a.worker.connect("b");
             connected.unwrap_or_else(|e| panic!("expected the link to be mended, found {e:?}"));
-            times.push(Bound::Reconnect, broke, now_ns());
+            // It did not wait for us, who looked at the memory first.
+            let up = Request::AwaitEvent { kind: "up".into(), peer: "b".into(), timeout_ms: 1_000 };
+            let up = rig.a.worker.ask::<StampedEvent>(&up);
+            let up =
+                up.unwrap_or_else(|e| panic!("expected the event of a link that is up again, found {e:?}"));
+            times.push(Bound::Reconnect, broke, up.stamp);
         }
     }
 }
