@@ -20,7 +20,9 @@ pub(crate) fn exec(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode>
     }
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--release", "-p", "kvferry-testkit", "--locked"]);
-    PROGRAMS.iter().for_each(|program| drop(cargo.args(["--bin", program])));
+    for program in PROGRAMS {
+        cargo.args(["--bin", program]);
+    }
     let status = cargo.stdout(Stdio::from(io::stderr())).status().context("can't run cargo")?;
     if !status.success() {
         bail!("kvferry-soak did not build");

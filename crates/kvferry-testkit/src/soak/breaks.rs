@@ -209,6 +209,10 @@ pub(super) fn wire(rig: &mut Rig, draft: &Draft, times: &mut Times) -> Outcome {
         times.push(Bound::Silence, broke, event.stamp);
     } else if draft.act != Act::HalfOpen && state != State::Done {
         times.push(Bound::Broken, broke, stamp);
+        let connect = Request::Connect { peer: "b".into(), timeout_ms: 5_000 };
+        let (again, connected) = rig.a.worker.begin_aside::<()>(&connect).finish_stamped();
+        connected.unwrap_or_else(|e| panic!("expected the link to be mended, found {e:?}"));
+        times.push(Bound::Reconnect, broke, again);
     }
     let mut outcome = Outcome { ends: ends(rig, draft, &posted, tickets), ..Outcome::default() };
     outcome.fenced = give_back(rig, draft, &posted);
@@ -216,7 +220,7 @@ pub(super) fn wire(rig: &mut Rig, draft: &Draft, times: &mut Times) -> Outcome {
     let _: Option<Result<u64, Failure>> = talk.map(Ticket::finish);
     look(rig, draft, &outcome);
     settle(rig, draft, &outcome);
-    mend(rig, draft.act, broke, times);
+    mend(rig, draft.act);
     if outcome.fenced {
         // A new epoch begins when nobody reads from the old one any more.
         outcome.fenced = false;
@@ -249,7 +253,7 @@ fn sever(rig: &Rig, act: Act) -> u64 {
 }
 
 /// Makes the way good again, and connects.
-fn mend(rig: &Rig, act: Act, broke: u64, times: &mut Times) {
+fn mend(rig: &Rig, act: Act) {
     let proxy = rig.proxy();
     match act {
         Act::HalfOpen | Act::Silence => {
@@ -266,12 +270,6 @@ fn mend(rig: &Rig, act: Act, broke: u64, times: &mut Times) {
             assert!(known, "expected the metadata of a living peer to stay when its link breaks");
             let connected = rig.a.worker.connect("b");
             connected.unwrap_or_else(|e| panic!("expected the link to be mended, found {e:?}"));
-            // It did not wait for us, who looked at the memory first.
-            let up = Request::AwaitEvent { kind: "up".into(), peer: "b".into(), timeout_ms: 1_000 };
-            let up = rig.a.worker.ask::<StampedEvent>(&up);
-            let up =
-                up.unwrap_or_else(|e| panic!("expected the event of a link that is up again, found {e:?}"));
-            times.push(Bound::Reconnect, broke, up.stamp);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     ledger::Due,
     rig::{Rig, ending, expect_part, expect_untouched, late},
 };
-use crate::harness::{Failure, Request, State, Ticket, now_ns};
+use crate::harness::{Failure, Received, Request, State, Ticket, now_ns};
 
 /// How long the end of a transfer is waited for, in milliseconds.
 pub(super) const END_MS: u64 = 20_000;
@@ -171,6 +171,7 @@ fn gentle(rig: &mut Rig, draft: &Draft, times: &mut Times) -> Outcome {
     let posted = post(rig, draft);
     let main = posted.transfers[0];
     let numbers = rig.ledger.reserve(draft.chatter.0);
+    let ears = (draft.chatter.0 > 0 && draft.act == Act::Whole).then(|| listen(rig, draft));
     let talk = (draft.chatter.0 > 0).then(|| chatter(rig, draft, numbers));
     let tickets = posted.begin(rig);
     let acted = act(rig, draft, main).map(|(worker_is_a, request)| {
@@ -198,6 +199,9 @@ fn gentle(rig: &mut Rig, draft: &Draft, times: &mut Times) -> Outcome {
         rig.expect_route(main);
     }
     let taken = talk.map(Ticket::finish);
+    let heard = ears.map_or_else(Vec::new, |ears| {
+        ears.finish().unwrap_or_else(|e| panic!("expected notifications, found {e:?}"))
+    });
     repost(rig, draft, main, &mut outcome);
     outcome.fenced = give_back(rig, draft, &posted);
     if outcome.ends[0].is_none() {
@@ -215,7 +219,7 @@ fn gentle(rig: &mut Rig, draft: &Draft, times: &mut Times) -> Outcome {
         }
         Some(_) => 0,
     };
-    hear(rig, draft, expected, ended, times);
+    hear(rig, draft, heard, expected, ended, times);
     look(rig, draft, &outcome);
     let fenced = std::mem::take(&mut outcome.fenced);
     repair(rig, draft);
@@ -259,9 +263,17 @@ fn chatter<'a>(rig: &'a Rig, draft: &Draft, from: u64) -> Ticket<'a, u64> {
     rig.a.worker.begin_aside(&Request::Chatter { peer: "b".into(), from, count, gap_us })
 }
 
-fn hear(rig: &mut Rig, draft: &Draft, bare: usize, ended: u64, times: &mut Times) {
+/// Takes notifications as they come, with their times, until all of the round are there.
+fn listen<'a>(rig: &'a Rig, draft: &Draft) -> Ticket<'a, Vec<Received>> {
+    let count = draft.chatter.0 as usize + draft.notify.iter().filter(|notify| **notify).count();
+    rig.b.worker.begin_aside(&Request::AwaitNotifications { count, timeout_ms: END_MS })
+}
+
+/// Makes sure that `bare` bare notifications came, some of which were heard, and whatever else must have.
+fn hear(rig: &mut Rig, draft: &Draft, heard: Vec<Received>, bare: usize, ended: u64, times: &mut Times) {
     let deadline = now_ns() + 5_000_000_000;
-    let mut heard = rig.hear(0);
+    let mut heard = rig.ledger.hear("a", &heard);
+    heard.extend(rig.hear(0));
     while heard.len() < bare && now_ns() < deadline {
         heard.extend(rig.hear(1));
     }
