@@ -325,9 +325,10 @@ impl TransferCore {
             }
             crate::testing::pause(crate::testing::Point::BeforeSubmit);
             if op.submit(attempt).is_err() {
-                self.word.exit();
                 self.end(attempt, Phase::Cancelled);
-                ops.iter().for_each(|op| op.request_cancel());
+                self.stop(attempt);
+                self.word.exit();
+                self.wake();
                 return Err(PostError::Backlog { depth: self.shared.settings.queue_depth });
             }
         }
@@ -339,15 +340,16 @@ impl TransferCore {
         if let Some(cause) = self.peer.gone() {
             self.fail(cause);
         }
-        self.stop_late(attempt, &ops);
+        // What has ended the attempt before its operations were submitted has asked none of them to stop.
+        self.stop(attempt);
         self.timing.posted(begun.elapsed());
         Ok(())
     }
 
-    /// What ended the attempt before its operations were submitted has asked those of no attempt to stop: asks again.
-    fn stop_late(&self, attempt: u32, ops: &[Arc<dyn LinkOp>]) {
+    /// Asks the operations of an attempt that has ended to stop, unless it is quiet: they may be those of the next attempt then.
+    fn stop(&self, attempt: u32) {
         if self.word.hold(attempt) {
-            ops.iter().for_each(|op| op.request_cancel());
+            self.ops().iter().for_each(|op| op.request_cancel());
             self.word.exit();
             self.wake();
         }
@@ -421,7 +423,7 @@ impl TransferCore {
         }
         if self.end(attempt, Phase::Failed) {
             self.shared.counters.failed(code);
-            self.ops().iter().for_each(|op| op.request_cancel());
+            self.stop(attempt);
         }
     }
 
@@ -430,7 +432,7 @@ impl TransferCore {
         if let Some(attempt) = self.word.cancel() {
             self.ended(attempt, Phase::Cancelled);
             self.shared.counters.cancels.fetch_add(1, Relaxed);
-            self.ops().iter().for_each(|op| op.request_cancel());
+            self.stop(attempt);
         }
     }
 
