@@ -37,6 +37,10 @@ pub(crate) use table::TransferTable;
 pub use telemetry::Telemetry;
 pub(crate) use telemetry::Timing;
 
+/// How long a thread that waits may help before it sleeps; what ends the transfer in another way is seen only afterwards. No
+/// shorter than the kernel's tick: to arm a nearer timer costs more than all the rest.
+const ASSIST: Duration = Duration::from_millis(5);
+
 /// How far a transfer has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -489,6 +493,11 @@ impl TransferCore {
             std::hint::spin_loop();
         }
         let deadline = Instant::now().checked_add(timeout);
+        self.ops().iter().for_each(|op| op.assist(ASSIST.min(timeout)));
+        let status = self.status();
+        if status.is_final() {
+            return Some(status);
+        }
         let mut waiters = crate::lock(&self.waiters);
         loop {
             // Anew each time: the wake-up that brought us here may have been for a step before the last.

@@ -293,6 +293,11 @@ pub trait LinkOp: Send + Sync + fmt::Debug {
     /// [`LinkOp::request_cancel`]).
     fn submit(&self, attempt: u32) -> Result<(), Backlog>;
 
+    /// Called by a thread that waits for the attempt: it may help for as long as `most`, and give up earlier.
+    fn assist(&self, most: Duration) {
+        let _ = most;
+    }
+
     /// Asks the attempt to stop. Returns at once, often before the operation is quiet.
     fn request_cancel(&self);
 
