@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::region::RegionSlice;
 
-/// Most ranges of one call, the leading bytes not counted.
-pub const MAX_GATHER: usize = 1023;
+/// Most ranges of one call, the bytes before and behind them not counted.
+pub const MAX_GATHER: usize = 1022;
 
 /// Reusable vectors of a call.
 #[derive(Debug, Default)]
@@ -31,46 +31,60 @@ impl Gather {
         Self::default()
     }
 
-    /// Sends `head` and then the bytes of `slices` (the first [`MAX_GATHER`] of them); returns how many bytes went.
-    /// `WouldBlock` if nothing can be sent now. Memory that is not mapped is EFAULT; then nothing, or what came before
-    /// it, was sent.
+    /// Sends `head`, then the bytes of `slices` (the first [`MAX_GATHER`] of them), and then `tail`, unless there are more
+    /// slices; returns how many bytes went. `WouldBlock` if nothing can be sent now. Memory that is not mapped is EFAULT; then
+    /// nothing, or what came before it, was sent.
     pub fn send<Fd: AsFd>(
         &mut self,
         socket: Fd,
         head: &[u8],
         slices: impl IntoIterator<Item = RegionSlice>,
+        tail: &[u8],
     ) -> io::Result<usize> {
         self.vectors.clear();
-        if !head.is_empty() {
-            let base = head.as_ptr().cast_mut().cast();
-            self.vectors.push(Vector(libc::iovec { iov_base: base, iov_len: head.len() }));
+        self.push(head.as_ptr().cast_mut(), head.len());
+        if self.fill(slices) {
+            self.push(tail.as_ptr().cast_mut(), tail.len());
         }
-        self.fill(slices);
         let message = self.message();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        // SAFETY: the vectors are `head`, which is borrowed, and slices that the caller vouches for; the kernel reads.
+        // SAFETY: the vectors are `head` and `tail`, which are borrowed, and slices that the caller vouches for; the kernel
+        // only reads.
         retry(|| unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &message, flags) })
     }
 
-    /// Receives into `slices` (the first [`MAX_GATHER`] of them), in order; returns how many bytes came, 0 at the end of the
-    /// stream. `WouldBlock` if there is nothing now. Memory that is not mapped is EFAULT.
+    /// Receives into `slices` (the first [`MAX_GATHER`] of them) and then into `tail`, unless there are more slices, in order;
+    /// returns how many bytes came, 0 at the end of the stream. `WouldBlock` if there is nothing now. Memory that is not mapped
+    /// is EFAULT.
     pub fn receive<Fd: AsFd>(
         &mut self,
         socket: Fd,
         slices: impl IntoIterator<Item = RegionSlice>,
+        tail: &mut [u8],
     ) -> io::Result<usize> {
         self.vectors.clear();
-        self.fill(slices);
+        if self.fill(slices) {
+            self.push(tail.as_mut_ptr(), tail.len());
+        }
         let mut message = self.message();
         let flags = libc::MSG_DONTWAIT;
-        // SAFETY: the vectors are slices that the caller vouches for as his to write.
+        // SAFETY: the vectors are slices that the caller vouches for as his to write, and `tail`, which is borrowed.
         retry(|| unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &mut message, flags) })
     }
 
-    fn fill(&mut self, slices: impl IntoIterator<Item = RegionSlice>) {
-        self.vectors.extend(slices.into_iter().take(MAX_GATHER).map(|slice| {
-            Vector(libc::iovec { iov_base: slice.addr() as *mut libc::c_void, iov_len: slice.len() as usize })
-        }));
+    /// Whether all slices have room.
+    fn fill(&mut self, slices: impl IntoIterator<Item = RegionSlice>) -> bool {
+        let mut slices = slices.into_iter();
+        for slice in slices.by_ref().take(MAX_GATHER) {
+            self.push(slice.addr() as *mut u8, slice.len() as usize);
+        }
+        slices.next().is_none()
+    }
+
+    fn push(&mut self, base: *mut u8, len: usize) {
+        if len > 0 {
+            self.vectors.push(Vector(libc::iovec { iov_base: base.cast(), iov_len: len }));
+        }
     }
 
     fn message(&mut self) -> libc::msghdr {

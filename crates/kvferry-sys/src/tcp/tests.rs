@@ -33,7 +33,7 @@ fn meet(address: SocketAddr) {
     until(|| connected(&ours)).unwrap();
     assert_eq!(remote_address(&ours).unwrap(), address);
     assert_eq!(local_address(&ours).unwrap(), remote_address(&theirs).unwrap());
-    Gather::new().send(&ours, b"seven b", []).unwrap();
+    Gather::new().send(&ours, b"seven b", [], b"").unwrap();
     until(|| Ok((rustix::io::ioctl_fionread(&theirs)? == 7).then_some(()))).unwrap();
 }
 

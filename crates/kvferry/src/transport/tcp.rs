@@ -16,10 +16,14 @@ use crate::{error::ConnectError, path::Path, region::LocalRegion, registry::Regi
 mod address;
 mod attach;
 mod frame;
+mod input;
+mod interest;
 mod io;
 mod link;
 mod message;
 mod op;
+mod receiving;
+mod sending;
 mod stream;
 
 pub(crate) use address::{AddressError, choose as choose_address};

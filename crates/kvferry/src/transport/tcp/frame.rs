@@ -1,24 +1,29 @@
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 
 use kvferry_proto::{StreamHeader, StreamKind};
-use kvferry_sys::{BusyGuard, Gather, RegionSlice};
+use kvferry_sys::{BusyGuard, RegionSlice};
 
 use super::{
     io::Thread,
     link::TcpLink,
-    op::{Inside, WireOp},
+    op::{FAIL_REGION, Inside, WireOp},
 };
-use crate::region::LocalRegion;
+use crate::{region::LocalRegion, transport::same_host::Board};
 
 /// What completes a frame whose memory may not be touched any more.
 static FILLER: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A frame that is being sent.
+/// Most bytes of small frames that are sent together.
+const JOINED: usize = 4096;
+
+/// A frame that is being sent, with what has to follow it at once.
 pub(super) struct OutFrame {
     /// Header and segments.
     head: Vec<u8>,
     payload: Payload,
     payload_len: u64,
+    /// What says whether the payload is good, if this does not wait for the other side's word.
+    tail: Vec<u8>,
     sent: u64,
     /// Set once the payload's memory may not be touched: the rest is filler.
     spoiled: bool,
@@ -97,13 +102,6 @@ pub(super) enum Sent {
 }
 
 impl OutFrame {
-    /// A frame without memory: a header and, for people, some bytes.
-    pub(super) fn small(header: &StreamHeader, text: &[u8]) -> Self {
-        let mut head = header.encode().to_vec();
-        head.extend_from_slice(text);
-        Self::new(head, Payload::default(), Owner::Nobody)
-    }
-
     /// Sends nothing; comes back to its stream when all before it is sent.
     pub(super) fn mark(op: u64, attempt: u32) -> Self {
         Self::new(Vec::new(), Payload::default(), Owner::Mark { op, attempt })
@@ -111,83 +109,118 @@ impl OutFrame {
 
     pub(super) fn new(head: Vec<u8>, payload: Payload, owner: Owner) -> Self {
         let payload_len = payload.slices.iter().map(RegionSlice::len).sum();
-        Self { head, payload, payload_len, sent: 0, spoiled: false, owner }
+        Self { head, payload, payload_len, tail: Vec::new(), sent: 0, spoiled: false, owner }
     }
 
-    /// Whether the payload's memory went away before all of it was sent.
-    pub(super) fn is_spoiled(&self) -> bool {
-        self.spoiled
+    /// Memory that the peer has asked for. The word that the bytes are good follows them, often in the same call.
+    pub(super) fn data(header: &StreamHeader, payload: Payload) -> Self {
+        let StreamHeader { op, attempt, chunk, .. } = *header;
+        let mut frame = Self::new(header.encode().to_vec(), payload, Owner::Peer { op, attempt, chunk });
+        frame.tail = plain(StreamKind::Ack, 0, op, attempt, chunk, b"");
+        frame
+    }
+
+    /// Takes another frame in, to be sent with this one; false if one of the two touches memory or is too large.
+    pub(super) fn join(&mut self, other: &mut Self) -> bool {
+        let small = |frame: &Self| matches!(frame.owner, Owner::Nobody) && frame.sent == 0;
+        let joined = small(self) && small(other) && self.head.len() + other.head.len() <= JOINED;
+        if joined {
+            self.head.append(&mut other.head);
+        }
+        joined
     }
 
     /// Sends on. Memory is touched only under a busy word of ours, while its regions and its transfer are alive.
     pub(super) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
-        gather: &mut Gather,
-        thread: &Thread,
+        thread: &mut Thread,
         link: &TcpLink,
     ) -> io::Result<Sent> {
-        if self.payload_len > 0 && !self.spoiled {
-            let head = self.head.get(self.sent as usize..).unwrap_or_default();
-            let Some(_guard) = self.guard(thread, link) else {
-                self.spoil(link);
-                return Ok(Sent::Part);
-            };
-            return match gather.send(fd, head, self.payload.rest()) {
-                Ok(sent) => {
-                    self.payload.advance((sent as u64).saturating_sub(head.len() as u64));
-                    Ok(self.advance(sent))
-                }
-                Err(e) if e.raw_os_error() == Some(kvferry_sys::Errno::FAULT.raw_os_error()) => {
-                    let (slice, offset) = self.payload.place();
-                    let addr = self.payload.slices.get(slice).map_or(0, |s| s.addr() + offset);
-                    if let Owner::Op(op) = &self.owner {
-                        op.local_fault(addr);
-                    }
-                    drop(_guard);
-                    self.spoil(link);
-                    Ok(Sent::Part)
-                }
-                Err(e) => blocked(e),
-            };
-        }
-        if self.spoiled {
-            if self.sent == 0 {
-                return Ok(Sent::All);
+        let before_tail = self.head.len() as u64 + self.payload_len;
+        if self.sent < before_tail && self.payload_len > 0 {
+            if !self.spoiled {
+                return self.send_memory(fd, thread, link);
             }
             // Filler must not land: the other side has to have heard first that the attempt is over.
             if !self.is_discarded(link) {
                 return Ok(Sent::Waiting);
             }
         }
-        let left = self.left();
-        let head = self.head.get(self.sent as usize..).unwrap_or_default();
-        let bytes = if head.is_empty() { &FILLER[..left.min(FILLER.len() as u64) as usize] } else { head };
+        let bytes = match self.head.get(self.sent as usize..) {
+            Some(head) if !head.is_empty() => head,
+            _ if self.sent < before_tail => {
+                &FILLER[..(before_tail - self.sent).min(FILLER.len() as u64) as usize]
+            }
+            _ => self.tail.get((self.sent - before_tail) as usize..).unwrap_or_default(),
+        };
         if bytes.is_empty() {
             return Ok(Sent::All);
         }
-        match gather.send(fd, bytes, []) {
+        match thread.gather.send(fd, bytes, [], &[]) {
             Ok(sent) => Ok(self.advance(sent)),
+            Err(e) => blocked(e),
+        }
+    }
+
+    fn send_memory(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        thread: &mut Thread,
+        link: &TcpLink,
+    ) -> io::Result<Sent> {
+        let head = self.head.get(self.sent as usize..).unwrap_or_default();
+        let Some(guard) = self.guard(&thread.board, thread.slot, link) else {
+            self.spoil(link);
+            return Ok(Sent::Part);
+        };
+        let sent = thread.gather.send(fd, head, self.payload.rest(), &self.tail);
+        match sent {
+            Ok(sent) => {
+                self.payload.advance((sent as u64).saturating_sub(head.len() as u64));
+                drop(guard);
+                Ok(self.advance(sent))
+            }
+            Err(e) if e.raw_os_error() == Some(kvferry_sys::Errno::FAULT.raw_os_error()) => {
+                let (slice, offset) = self.payload.place();
+                let addr = self.payload.slices.get(slice).map_or(0, |s| s.addr() + offset);
+                if let Owner::Op(op) = &self.owner {
+                    op.local_fault(addr);
+                }
+                drop(guard);
+                self.spoil(link);
+                Ok(Sent::Part)
+            }
             Err(e) => blocked(e),
         }
     }
 
     fn advance(&mut self, sent: usize) -> Sent {
         self.sent += sent as u64;
-        if self.left() == 0 { Sent::All } else { Sent::Part }
-    }
-
-    fn left(&self) -> u64 {
-        (self.head.len() as u64 + self.payload_len).saturating_sub(self.sent)
+        let len = (self.head.len() + self.tail.len()) as u64 + self.payload_len;
+        if self.sent >= len { Sent::All } else { Sent::Part }
     }
 
     /// The payload's memory may not be touched any more: the transfer ends, and the other side is told.
     fn spoil(&mut self, link: &TcpLink) {
         self.spoiled = true;
-        match &self.owner {
-            Owner::Op(op) => op.local_gone(),
-            Owner::Peer { op, attempt, .. } if self.sent > 0 => link.spoiled(*op, *attempt),
-            _ => {}
+        match self.owner {
+            Owner::Op(ref op) => op.local_gone(),
+            Owner::Peer { op, attempt, chunk } => {
+                let why = b"the region went away while it was read";
+                self.tail = plain(StreamKind::Fail, FAIL_REGION, op, attempt, chunk, why);
+                if self.sent > 0 {
+                    link.spoiled(op, attempt);
+                } else if link.is_barred(op, attempt) {
+                    // Nobody waits for an answer, or the control channel gives it.
+                    self.tail.clear();
+                }
+            }
+            Owner::Nobody | Owner::Mark { .. } => {}
+        }
+        if self.sent == 0 {
+            self.head.clear();
+            self.payload_len = 0;
         }
     }
 
@@ -200,13 +233,18 @@ impl OutFrame {
         }
     }
 
-    fn guard<'a>(&self, thread: &'a Thread, link: &TcpLink) -> Option<(BusyGuard<'a>, Option<Inside>)> {
+    fn guard<'a>(
+        &self,
+        board: &'a Board,
+        slot: usize,
+        link: &TcpLink,
+    ) -> Option<(BusyGuard<'a>, Option<Inside>)> {
         if let Owner::Peer { op, attempt, .. } = self.owner
             && link.is_barred(op, attempt)
         {
             return None;
         }
-        let busy = thread.board.enter(thread.slot, || self.payload.is_alive())?;
+        let busy = board.enter(slot, || self.payload.is_alive())?;
         let inside = match &self.owner {
             Owner::Op(op) => Some(op.enter()?),
             _ => None,
@@ -219,8 +257,15 @@ fn blocked(error: io::Error) -> io::Result<Sent> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(Sent::Blocked) } else { Err(error) }
 }
 
-/// The header of a frame that answers for a chunk.
-pub(super) fn answer(kind: StreamKind, code: u8, op: u64, attempt: u32, chunk: u32, text: &[u8]) -> OutFrame {
+/// A frame without segments, whose payload is for people.
+pub(super) fn small(kind: StreamKind, code: u8, op: u64, attempt: u32, chunk: u32, text: &[u8]) -> OutFrame {
+    OutFrame::new(plain(kind, code, op, attempt, chunk, text), Payload::default(), Owner::Nobody)
+}
+
+/// The bytes of a frame without segments, whose payload is for people.
+fn plain(kind: StreamKind, code: u8, op: u64, attempt: u32, chunk: u32, text: &[u8]) -> Vec<u8> {
     let payload = text.len() as u32;
-    OutFrame::small(&StreamHeader { kind, code, segments: 0, payload, op, attempt, chunk }, text)
+    let mut bytes = StreamHeader { kind, code, segments: 0, payload, op, attempt, chunk }.encode().to_vec();
+    bytes.extend_from_slice(text);
+    bytes
 }

@@ -14,11 +14,14 @@ use std::{
 use kvferry_sys::{EventFd, Gather};
 use rustix::event::epoll;
 
-use super::{link::TcpLink, stream::Stream};
+use super::{interest::Interest, link::TcpLink, stream::Stream};
 use crate::transport::same_host::{Board, WIRE_SLOTS};
 
 /// How many threads serve the streams.
 const THREADS: usize = 2;
+
+/// How many threads that post or wait may move bytes at once.
+const GUESTS: usize = WIRE_SLOTS.end - WIRE_SLOTS.start - THREADS;
 
 const WAKE: u64 = 0;
 
@@ -26,6 +29,8 @@ const WAKE: u64 = 0;
 pub(super) struct IoThreads {
     board: Arc<Board>,
     started: OnceLock<Vec<Handle>>,
+    /// What a thread that posts or waits borrows, to move bytes by itself.
+    guests: [Mutex<Thread>; GUESTS],
     stopping: Arc<AtomicBool>,
 }
 
@@ -48,16 +53,29 @@ struct Barrier {
     then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-/// One of the threads.
+/// What a thread sends and receives with.
 pub(super) struct Thread {
     pub(super) board: Arc<Board>,
     /// Its busy word on the board.
     pub(super) slot: usize,
+    pub(super) gather: Gather,
+}
+
+impl Thread {
+    fn new(board: &Arc<Board>, number: usize) -> Self {
+        Self { board: board.clone(), slot: WIRE_SLOTS.start + number, gather: Gather::new() }
+    }
 }
 
 impl IoThreads {
     pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
-        Arc::new(Self { board, started: OnceLock::new(), stopping: Arc::new(AtomicBool::new(false)) })
+        let guests = std::array::from_fn(|i| Mutex::new(Thread::new(&board, THREADS + i)));
+        Arc::new(Self {
+            board,
+            started: OnceLock::new(),
+            guests,
+            stopping: Arc::new(AtomicBool::new(false)),
+        })
     }
 
     /// Gives a stream to a thread: neighbours to different ones.
@@ -92,6 +110,18 @@ impl IoThreads {
         self.started.get().into_iter().flatten().for_each(Handle::wake);
     }
 
+    /// There is something to send on a stream.
+    pub(super) fn wake_for(&self, stream: u8) {
+        if let Some(handles) = self.started.get().filter(|handles| !handles.is_empty()) {
+            handles[usize::from(stream) % handles.len()].wake();
+        }
+    }
+
+    /// Lets the calling thread move bytes by itself, unless too many do so now.
+    pub(super) fn borrow<R>(&self, f: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        self.guests.iter().find_map(|guest| guest.try_lock().ok()).map(|mut thread| f(&mut thread))
+    }
+
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.wake();
@@ -116,10 +146,10 @@ impl IoThreads {
         let (sender, receiver) = mpsc::channel();
         let event = Arc::new(EventFd::new()?);
         let woken = Arc::new(AtomicBool::new(false));
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*event, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let worker = Worker {
-            thread: Thread { board: self.board.clone(), slot: WIRE_SLOTS.start + number },
+            thread: Thread::new(&self.board, number),
             receiver,
             event: event.clone(),
             woken: woken.clone(),
@@ -127,7 +157,6 @@ impl IoThreads {
             epoll,
             streams: HashMap::new(),
             last: WAKE,
-            gather: Gather::new(),
             scratch: vec![0; 256 << 10].into(),
         };
         kvferry_sys::spawn_quiet("kvferry-stream", move || worker.run())?;
@@ -165,10 +194,9 @@ struct Worker {
     event: Arc<EventFd>,
     woken: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     streams: HashMap<u64, Stream>,
     last: u64,
-    gather: Gather,
     scratch: Box<[u8]>,
 }
 
@@ -209,10 +237,7 @@ impl Worker {
             match order {
                 Order::Add { link, stream, fd, connecting } => self.add(link, stream, fd, connecting),
                 Order::Close { link } => {
-                    let of = |s: &Stream| s.link.id == link;
-                    let ids: Vec<u64> =
-                        self.streams.iter().filter(|(_, s)| of(s)).map(|(id, _)| *id).collect();
-                    ids.into_iter().for_each(|id| self.close(id));
+                    self.streams.retain(|_, stream| stream.link.id != link);
                 }
                 Order::Barrier(barrier) => barrier.pass(),
             }
@@ -221,59 +246,32 @@ impl Worker {
 
     fn add(&mut self, link: Arc<TcpLink>, number: u8, fd: OwnedFd, connecting: bool) {
         self.last += 1;
-        let flags = if connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-        if let Err(error) = epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(self.last), flags) {
-            return link.stream_failed(&error.to_string());
+        let interest = Interest::new(self.epoll.clone(), self.last);
+        match Stream::new(link.clone(), number, fd, connecting, interest) {
+            Ok(stream) => drop(self.streams.insert(self.last, stream)),
+            Err(error) => link.stream_failed(&error.to_string()),
         }
-        self.streams.insert(self.last, Stream::new(link, number, fd, connecting));
     }
 
     /// Reads and writes what a stream is ready for.
     fn serve(&mut self, id: u64, writable: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let served = if stream.is_connecting() {
-            stream.connected()
-        } else {
-            if writable {
-                stream.unblock();
-            }
-            stream.receive(&self.thread, &mut self.gather, &mut self.scratch)
-        };
-        match served {
-            Ok(()) => self.push(id),
-            Err(error) => self.failed(id, &error),
+        if let Err(error) = stream.serve(writable, &mut self.thread, &mut self.scratch) {
+            self.failed(id, &error);
         }
     }
 
     /// Sends what there is.
     fn push(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.is_connecting() {
-            return;
-        }
-        if let Err(error) = stream.send(&self.thread, &mut self.gather) {
-            return self.failed(id, &error);
-        }
-        let wanted = stream.wanted();
-        if stream.watched != wanted {
-            stream.watched = wanted;
-            let data = epoll::EventData::new_u64(id);
-            if let Err(error) = epoll::modify(&self.epoll, &stream.fd, data, wanted) {
-                self.failed(id, &error.into());
-            }
+        if let Err(error) = stream.send(&mut self.thread) {
+            self.failed(id, &error);
         }
     }
 
     fn failed(&mut self, id: u64, error: &io::Error) {
-        if let Some(stream) = self.streams.get(&id) {
-            stream.link.stream_failed(&error.to_string());
-        }
-        self.close(id);
-    }
-
-    fn close(&mut self, id: u64) {
         if let Some(stream) = self.streams.remove(&id) {
-            let _ = epoll::delete(&self.epoll, &stream.fd);
+            stream.link.stream_failed(&error.to_string());
         }
     }
 }

@@ -7,17 +7,19 @@ use std::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use rustix::net::RecvFlags;
 
-use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamHeader, StreamHello, StreamKind};
+use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamHello, StreamKind};
 
 use super::{
-    frame::OutFrame,
-    io::IoThreads,
+    frame::{self, OutFrame},
+    io::{IoThreads, Thread},
     message::Wire,
     op::{FAIL_REGION, WireOp},
+    stream::Halves,
 };
 use crate::{
     error::{FaultCause, LostCause},
@@ -57,6 +59,8 @@ pub(super) struct TcpLink {
     ops: Mutex<HashMap<u64, Weak<WireOp>>>,
     sendable: Mutex<VecDeque<Weak<WireOp>>>,
     reading: AtomicUsize,
+    /// The initiator's streams that are open, for those who post and wait.
+    opened: Vec<Mutex<Option<Arc<Halves>>>>,
     /// Small frames that a stream is to send, by stream.
     extra: Vec<Mutex<VecDeque<OutFrame>>>,
     /// Target: attempts that were stopped, with the streams that have not said yet that nothing of them follows.
@@ -111,6 +115,7 @@ impl TcpLink {
             ops: Mutex::default(),
             sendable: Mutex::default(),
             reading: AtomicUsize::new(0),
+            opened: (0..parts.streams).map(|_| Mutex::default()).collect(),
             extra: (0..parts.streams).map(|_| Mutex::default()).collect(),
             barred: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -155,6 +160,45 @@ impl TcpLink {
         self.threads.wake();
     }
 
+    /// Most bytes that the thread that posts a transfer may send by itself.
+    pub(super) fn inline_limit(&self) -> u64 {
+        self.settings.inline_limit
+    }
+
+    /// Sends a small transfer from the thread that posts it, if no other waits and a stream is idle; the number of that
+    /// stream. None if this is left to the threads of the streams.
+    pub(super) fn post(&self, op: &Arc<WireOp>) -> Option<u8> {
+        if !crate::lock(&self.sendable).is_empty() {
+            return None;
+        }
+        self.borrow_thread(|thread| {
+            (0..self.streams).find(|number| {
+                let Some(halves) = self.halves(*number) else { return false };
+                let posted = halves.sending.post(self, op, thread, || self.threads.wake_for(*number));
+                posted.unwrap_or_else(|error| {
+                    self.stream_failed(&error.to_string());
+                    true
+                })
+            })
+        })?
+    }
+
+    /// Receives for a thread that waits for what it has sent on a stream.
+    pub(super) fn assist(&self, stream: u8, most: Duration, over: impl Fn() -> bool) {
+        if let Some(halves) = self.halves(stream) {
+            halves.assist(self, most, over);
+        }
+    }
+
+    /// Lets the calling thread move bytes by itself, unless too many do so now.
+    pub(super) fn borrow_thread<R>(&self, f: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+        self.threads.borrow(f)
+    }
+
+    fn halves(&self, stream: u8) -> Option<Arc<Halves>> {
+        crate::lock(self.opened.get(usize::from(stream))?).clone()
+    }
+
     pub(super) fn wake(&self) {
         self.threads.wake();
     }
@@ -194,10 +238,8 @@ impl TcpLink {
     /// Asks the target to stop an attempt, and tells it on each stream when nothing more of it follows.
     pub(super) fn stop_remote(&self, op: u64, attempt: u32) {
         self.outbox.send(Wire::Stop { op, attempt }.encode(), Vec::new());
-        let header =
-            StreamHeader { kind: StreamKind::Drop, code: 0, segments: 0, payload: 0, op, attempt, chunk: 0 };
         for extra in &self.extra {
-            crate::lock(extra).push_back(OutFrame::small(&header, &[]));
+            crate::lock(extra).push_back(frame::small(StreamKind::Drop, 0, op, attempt, 0, &[]));
         }
         self.threads.wake();
     }
@@ -294,6 +336,20 @@ impl TcpLink {
             self.threads.add(self.clone(), stream, fd, true);
         }
         Ok(())
+    }
+
+    /// A stream of the initiator's is open for those who post and wait.
+    pub(super) fn stream_opened(&self, stream: u8, halves: Arc<Halves>) {
+        if let Some(slot) = self.opened.get(usize::from(stream)) {
+            *crate::lock(slot) = Some(halves);
+        }
+    }
+
+    /// It is closed.
+    pub(super) fn stream_closed(&self, stream: u8) {
+        if let Some(slot) = self.opened.get(usize::from(stream)) {
+            crate::lock(slot).take();
+        }
     }
 
     /// A stream broke: the epoch is over.

@@ -16,7 +16,7 @@ pub(super) enum Wire {
 }
 
 /// Version of the data frames.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 impl Wire {
     pub(super) fn encode(&self) -> Vec<u8> {

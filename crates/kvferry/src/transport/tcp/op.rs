@@ -8,6 +8,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    time::Duration,
 };
 
 use kvferry_proto::{
@@ -29,6 +30,12 @@ use crate::{
 
 /// Chunks of one transfer that may be on the way.
 const WINDOW: usize = 16;
+
+/// Most blocks of a transfer that the thread that posts it may send by itself.
+const DIRECT_BLOCKS: u64 = 16;
+
+/// No stream.
+const ELSEWHERE: u32 = u32::MAX;
 
 /// Why a chunk failed, as the target says it.
 pub(super) const FAIL_REGION: u8 = 1;
@@ -59,6 +66,10 @@ pub(super) struct WireOp {
     bytes: u64,
     local: Arc<[Arc<LocalRegion>]>,
     remote: Arc<[RemoteRef]>,
+    /// Small enough to be sent by the thread that posts it.
+    direct: bool,
+    /// The stream on which the posting thread has sent the attempt, or [`ELSEWHERE`].
+    posted_on: AtomicU32,
     state: Mutex<State>,
     gate: ChunkGate,
     attempt: AtomicU32,
@@ -81,12 +92,15 @@ struct State {
     exhausted: bool,
     /// Whether anything was sent that the target may still act upon.
     sent: bool,
+    /// No more frames are made. Under the lock, so that whoever stops the transfer knows what was sent.
+    stopped: bool,
 }
 
 impl WireOp {
     pub(super) fn new(link: Arc<TcpLink>, request: OpRequest) -> Arc<Self> {
         let id = link.next_op();
         let bytes = request.share.bytes(&request.plan);
+        let direct = bytes <= link.inline_limit() && request.plan.blocks() <= DIRECT_BLOCKS;
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             id,
@@ -98,12 +112,15 @@ impl WireOp {
                 outstanding: HashMap::new(),
                 exhausted: false,
                 sent: false,
+                stopped: false,
             }),
             plan: request.plan,
             bytes,
             share: request.share,
             local: request.local,
             remote: request.remote,
+            direct,
+            posted_on: AtomicU32::new(ELSEWHERE),
             gate: ChunkGate::new(),
             attempt: AtomicU32::new(0),
             open: AtomicBool::new(false),
@@ -144,7 +161,7 @@ impl WireOp {
 
     fn build(self: &Arc<Self>) -> Option<OutFrame> {
         let mut state = crate::lock(&self.state);
-        if state.exhausted || state.outstanding.len() >= WINDOW {
+        if state.exhausted || state.stopped || state.outstanding.len() >= WINDOW {
             return None;
         }
         let limits = ChunkLimits { max_vectors: MAX_GATHER, max_bytes: MAX_STREAM_PAYLOAD.into() };
@@ -233,7 +250,8 @@ impl WireOp {
         let (done, more) = {
             let mut state = crate::lock(&self.state);
             if state.outstanding.remove(&chunk).is_none() {
-                return Err("a chunk was acknowledged that was not sent".into());
+                // Of a stopped attempt nothing is waited for.
+                return if state.stopped { Ok(()) } else { Err("a chunk was acknowledged that was not sent".into()) };
             }
             if self.op == Op::Read {
                 self.link.reads_over(1);
@@ -303,6 +321,7 @@ impl WireOp {
 
     /// The link is lost. What the target may still do is over if its end is known to be closed.
     pub(super) fn link_lost(&self, closed: bool) {
+        self.stop_sending();
         if !closed && self.may_land() {
             self.unresolved.store(true, SeqCst);
         }
@@ -315,6 +334,13 @@ impl WireOp {
     /// Whether the target has not said yet that it discards what comes of the attempt.
     pub(super) fn is_unresolved(&self) -> bool {
         self.unresolved.load(SeqCst)
+    }
+
+    /// Makes no more frames; whether the target has any.
+    fn stop_sending(&self) -> bool {
+        let mut state = crate::lock(&self.state);
+        state.stopped = true;
+        state.sent
     }
 
     /// Whether the target may still take bytes of this attempt in.
@@ -376,11 +402,16 @@ impl LinkOp for WireOp {
             state.outstanding.clear();
             state.exhausted = false;
             state.sent = false;
+            state.stopped = false;
         }
         self.open.store(true, SeqCst);
         self.gate.reset();
         self.link.adopt(&me);
-        self.link.enqueue(&me);
+        let posted = if self.direct { self.link.post(&me) } else { None };
+        self.posted_on.store(posted.map_or(ELSEWHERE, u32::from), SeqCst);
+        if posted.is_none() {
+            self.link.enqueue(&me);
+        }
         Ok(())
     }
 
@@ -389,7 +420,7 @@ impl LinkOp for WireOp {
             return;
         }
         // The target must not act upon what is under way: it is asked to say when it no longer can. A read writes nothing there.
-        let sent = self.link.is_open() && crate::lock(&self.state).sent;
+        let sent = self.stop_sending() && self.link.is_open();
         if sent && self.may_land() {
             self.unresolved.store(true, SeqCst);
         }
@@ -399,6 +430,12 @@ impl LinkOp for WireOp {
             self.link.stop_remote(self.id, self.attempt());
         }
         self.settle(stopped);
+    }
+
+    fn assist(&self, most: Duration) {
+        if let Ok(stream) = u8::try_from(self.posted_on.load(SeqCst)) {
+            self.link.assist(stream, most, || !self.open.load(SeqCst));
+        }
     }
 
     fn residue(&self) -> Residue {
