@@ -56,6 +56,6 @@ pub use revoke::{
 };
 pub use session::{Action, ChannelLoss, Command, CommandError, LostCause, Session, SessionConfig, Violation};
 pub use stream::{
-    ChannelKey, MAX_STREAM_PAYLOAD, MAX_STREAM_SEGMENTS, MAX_STREAMS, STREAM_HEADER, STREAM_HELLO,
-    STREAM_SEGMENT, StreamError, StreamHeader, StreamHello, StreamKind, StreamSegment,
+    ChannelKey, MAX_STREAM_NAMES, MAX_STREAM_PAYLOAD, MAX_STREAM_SEGMENTS, MAX_STREAMS, STREAM_GROUP,
+    STREAM_HEADER, STREAM_HELLO, StreamError, StreamHeader, StreamHello, StreamKind, StreamSegment,
 };

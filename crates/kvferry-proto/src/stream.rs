@@ -6,9 +6,9 @@
 //! ```text
 //!   0      1      2          4         8        16         20        24        28       32
 //!   +------+------+----------+---------+---------+----------+---------+---------+--------+
-//!   | kind | code | segments | payload |   op    | attempt  |  chunk  | (zero)  | check  |
+//!   | kind | code | segments | payload |   op    | attempt  |  chunk  |  names  | check  |
 //!   +------+------+----------+---------+---------+----------+---------+---------+--------+
-//!   then `segments` x 32 bytes:  region u64 | key u64 | offset u64 | length u64
+//!   then `names` bytes, which name `segments` stretches of the target's memory (see [`StreamSegment`])
 //!   then `payload` bytes
 //! ```
 //! Little-endian. `check` is a fixed function of the other fields: it finds two ends that have lost step, not tampering.
@@ -17,20 +17,19 @@
 //! |---|---|---|
 //! | Write | initiator → target | bytes for the segments |
 //! | Read | initiator → target | asks for the bytes of the segments |
-//! | Data | target → initiator | those bytes, in the order of the segments |
-//! | Ack | target → initiator | the bytes of a Write are in place |
+//! | Data | target → initiator | those bytes, in the order of the segments; an Ack or a Fail follows at once |
+//! | Ack | target → initiator | the bytes of a Write are in place; those of a Data are good |
 //! | Fail | target → initiator | the chunk failed; the payload says why, for people |
 //! | Drop | initiator → target | nothing more of this attempt follows on this stream |
 
+pub(crate) mod segments;
+
 use serde::{Deserialize, Serialize};
 
-use crate::region::{RegionId, RegionKey};
+pub use segments::{MAX_STREAM_NAMES, STREAM_GROUP, StreamSegment};
 
 /// Bytes of a frame's header.
 pub const STREAM_HEADER: usize = 32;
-
-/// Bytes of one segment behind a header.
-pub const STREAM_SEGMENT: usize = 32;
 
 /// Bytes of a [`StreamHello`].
 pub const STREAM_HELLO: usize = 64;
@@ -91,9 +90,11 @@ pub struct StreamHeader {
     pub kind: StreamKind,
     /// For a `Fail`, a number that programs can tell causes apart by; else 0.
     pub code: u8,
-    /// Segments that follow.
+    /// Segments that are named.
     pub segments: u16,
-    /// Payload bytes that follow the segments.
+    /// Bytes that name them; they follow the header.
+    pub names: u32,
+    /// Payload bytes that follow the names.
     pub payload: u32,
     /// The operation, numbered by the initiator.
     pub op: u64,
@@ -114,6 +115,7 @@ impl StreamHeader {
         bytes[8..16].copy_from_slice(&self.op.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.attempt.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.names.to_le_bytes());
         let check = check(&bytes);
         bytes[28..].copy_from_slice(&check.to_le_bytes());
         bytes
@@ -136,6 +138,7 @@ impl StreamHeader {
             op: u64::from_le_bytes(array(&bytes[8..16])),
             attempt: u32::from_le_bytes(array(&bytes[16..20])),
             chunk: u32::from_le_bytes(array(&bytes[20..24])),
+            names: u32::from_le_bytes(array(&bytes[24..28])),
         };
         let (segments, payload) = match kind {
             StreamKind::Write => (MAX_STREAM_SEGMENTS, MAX_STREAM_PAYLOAD),
@@ -144,38 +147,17 @@ impl StreamHeader {
             StreamKind::Fail => (0, 1024),
             StreamKind::Ack | StreamKind::Drop => (0, 0),
         };
-        if header.segments > segments || header.payload > payload {
-            return Err(StreamError::TooLarge { kind, segments: header.segments, payload: header.payload });
+        let named = header.segments > 0;
+        let names = if named { STREAM_GROUP as u32..=MAX_STREAM_NAMES } else { 0..=0 };
+        if header.segments > segments || header.payload > payload || !names.contains(&header.names) {
+            return Err(StreamError::TooLarge {
+                kind,
+                segments: header.segments,
+                names: header.names,
+                payload: header.payload,
+            });
         }
         Ok(header)
-    }
-}
-
-/// A stretch of a region, as a frame names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamSegment {
-    /// The region of the target.
-    pub region: RegionId,
-    /// Its key.
-    pub key: RegionKey,
-    /// Where in it, in bytes.
-    pub offset: u64,
-    /// How many bytes.
-    pub len: u64,
-}
-
-impl StreamSegment {
-    /// Appends the bytes.
-    pub fn encode_into(&self, out: &mut Vec<u8>) {
-        for field in [self.region.0, self.key.0, self.offset, self.len] {
-            out.extend_from_slice(&field.to_le_bytes());
-        }
-    }
-
-    /// Reads a segment; any bytes are one.
-    pub fn decode(bytes: &[u8; STREAM_SEGMENT]) -> Self {
-        let field = |i: usize| u64::from_le_bytes(array(&bytes[8 * i..8 * i + 8]));
-        Self { region: RegionId(field(0)), key: RegionKey(field(1)), offset: field(2), len: field(3) }
     }
 }
 
@@ -251,15 +233,20 @@ pub enum StreamError {
     #[error("unknown data frame {0}")]
     Kind(u8),
     /// More than a frame of its kind may hold.
-    #[error("a {kind:?} frame with {segments} segments and {payload} bytes")]
+    #[error("a {kind:?} frame with {segments} segments in {names} bytes, and a payload of {payload}")]
     TooLarge {
         /// Its kind.
         kind: StreamKind,
         /// Segments announced.
         segments: u16,
-        /// Bytes announced.
+        /// Bytes announced that name them.
+        names: u32,
+        /// Payload bytes announced.
         payload: u32,
     },
+    /// The bytes that name segments break their form, or name more or fewer than were announced.
+    #[error("segments that cannot be read")]
+    Names,
 }
 
 // Any mixing will do; a multiply between folds spreads each field over all bits.

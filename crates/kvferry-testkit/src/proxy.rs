@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
     time::Duration,
@@ -37,6 +37,8 @@ struct State {
     /// New connections wait.
     shut: AtomicBool,
     over: AtomicBool,
+    /// Bytes that have come from the near side.
+    sent: AtomicU64,
     routes: Mutex<Vec<Arc<Route>>>,
 }
 
@@ -97,6 +99,11 @@ impl Proxy {
     /// How many connections came and were not broken from here.
     pub fn routes(&self) -> usize {
         self.state.routes.lock().unwrap().len()
+    }
+
+    /// How many bytes the near side has sent.
+    pub fn sent(&self) -> u64 {
+        self.state.sent.load(SeqCst)
     }
 
     /// Holds everything back, or lets it go on.
@@ -209,6 +216,9 @@ fn forward(route: &Route, state: &State, up: bool) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => break,
         };
+        if up {
+            state.sent.fetch_add(count as u64, SeqCst);
+        }
         if state.swallows.load(SeqCst) {
             continue;
         }

@@ -121,3 +121,54 @@ fn a_write_that_is_cancelled_is_quiet_on_both_sides() {
         assert!(!later.contains(&0x77), "memory was read after the cancel of round {round}");
     }
 }
+
+/// How often the threads of data streams have gone to sleep so far.
+fn sleeps() -> u64 {
+    let mut sum = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        if comm.trim() == "kvferry-stream" {
+            sum += count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or_default();
+        }
+    }
+    sum
+}
+
+#[test]
+fn whoever_posts_and_waits_moves_small_transfers_by_itself() {
+    const COUNT: u64 = 300;
+    let dram = MemoryKind::Dram;
+    let mut slept = Vec::new();
+    for inline_limit in [16 << 10, 0] {
+        let (a, b) = (
+            Agent::builder("a").settings(Settings { inline_limit, ..settings() }).build().unwrap(),
+            agent("b"),
+        );
+        let ours = a.register(a.alloc(4096).unwrap()).unwrap();
+        let theirs = b.register(b.alloc(4096).unwrap()).unwrap();
+        a.load_remote(&b.metadata()).unwrap();
+        let (near, far) = (blocks(ours.addr(), 4096, 0..1), blocks(theirs.addr(), 4096, 0..1));
+        for op in [Op::Write, Op::Read] {
+            let transfer =
+                a.transfer_flat(op, (dram, &near), "b", (dram, &far), TransferOptions::default()).unwrap();
+            let before = sleeps();
+            for i in 0..COUNT {
+                let byte = [i as u8; 4096];
+                let (from, to) = if op == Op::Write { (&ours, &theirs) } else { (&theirs, &ours) };
+                from.copy_in(0, &byte).unwrap();
+                transfer.post().unwrap();
+                assert_eq!(transfer.wait(WAIT).unwrap(), Status::Done);
+                let mut there = [0; 4096];
+                to.copy_out(0, &mut there).unwrap();
+                assert_eq!(there, byte, "{op:?} {i}");
+            }
+            slept.push(sleeps() - before);
+        }
+    }
+    println!("sleeps of stream threads in {COUNT} transfers: {slept:?}");
+    // The target's thread sleeps once each time; the initiator's not at all, unless it has to do the work.
+    assert!(slept[..2].iter().all(|n| *n < COUNT * 3 / 2), "{slept:?}");
+    assert!(slept[2..].iter().all(|n| *n > COUNT * 3 / 2), "{slept:?}");
+}

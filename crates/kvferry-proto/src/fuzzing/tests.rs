@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use crate::blob::tests::any_blob;
+use crate::stream::segments::tests::any_segments;
+use crate::stream::{STREAM_HEADER, StreamSegment};
 
 /// One change to a byte string.
 #[derive(Debug, Clone)]
@@ -72,5 +74,16 @@ proptest! {
             }
             super::blob(&data);
         }
+    }
+
+    #[test]
+    fn mutated_requests(segments in any_segments(), mutations in prop::collection::vec(mutation(), 0..5)) {
+        let mut data = vec![0; STREAM_HEADER];
+        data[2..4].copy_from_slice(&(segments.len() as u16).to_le_bytes());
+        StreamSegment::encode(&segments, &mut data);
+        for mutation in &mutations {
+            mutation.apply(&mut data);
+        }
+        super::stream(&data);
     }
 }

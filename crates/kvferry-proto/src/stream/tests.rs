@@ -12,11 +12,14 @@ fn header() -> impl Strategy<Value = StreamHeader> {
         Just((StreamKind::Drop, 0, 0)),
     ];
     kind.prop_flat_map(|(kind, segments, payload)| {
-        let fields = (any::<u8>(), 0..=segments, 0..=payload, any::<u64>(), any::<u32>(), any::<u32>());
-        fields.prop_map(move |(code, segments, payload, op, attempt, chunk)| StreamHeader {
+        let names = STREAM_GROUP as u32..=MAX_STREAM_NAMES;
+        let fields =
+            (any::<u8>(), 0..=segments, names, 0..=payload, any::<u64>(), any::<u32>(), any::<u32>());
+        fields.prop_map(move |(code, segments, names, payload, op, attempt, chunk)| StreamHeader {
             kind,
             code,
             segments,
+            names: if segments > 0 { names } else { 0 },
             payload,
             op,
             attempt,
@@ -44,27 +47,35 @@ proptest! {
             prop_assert!(header.payload <= MAX_STREAM_PAYLOAD && header.segments <= MAX_STREAM_SEGMENTS);
         }
     }
-
-    #[test]
-    fn segments_round_trip(region: u64, key: u64, offset: u64, len: u64) {
-        let segment = StreamSegment { region: RegionId(region), key: RegionKey(key), offset, len };
-        let mut bytes = Vec::new();
-        segment.encode_into(&mut bytes);
-        let bytes: &[u8; STREAM_SEGMENT] = bytes.as_slice().try_into().unwrap();
-        prop_assert_eq!(StreamSegment::decode(bytes), segment);
-    }
 }
 
 #[test]
 fn each_kind_has_its_bounds() {
-    let mut header =
-        StreamHeader { kind: StreamKind::Ack, code: 0, segments: 1, payload: 0, op: 1, attempt: 1, chunk: 1 };
-    assert!(matches!(StreamHeader::decode(&header.encode()), Err(StreamError::TooLarge { .. })));
-    header = StreamHeader { kind: StreamKind::Read, segments: 1, payload: 1, ..header };
-    assert!(matches!(StreamHeader::decode(&header.encode()), Err(StreamError::TooLarge { .. })));
-    header =
-        StreamHeader { kind: StreamKind::Write, segments: MAX_STREAM_SEGMENTS + 1, payload: 1, ..header };
-    assert!(matches!(StreamHeader::decode(&header.encode()), Err(StreamError::TooLarge { .. })));
+    let header = StreamHeader {
+        kind: StreamKind::Write,
+        code: 0,
+        segments: 2,
+        names: 36,
+        payload: 1,
+        op: 1,
+        attempt: 1,
+        chunk: 1,
+    };
+    assert_eq!(StreamHeader::decode(&header.encode()), Ok(header));
+    let (least, most) = (STREAM_GROUP as u32, MAX_STREAM_NAMES);
+    for broken in [
+        StreamHeader { kind: StreamKind::Ack, payload: 0, ..header },
+        StreamHeader { kind: StreamKind::Ack, payload: 0, segments: 0, ..header },
+        StreamHeader { kind: StreamKind::Read, ..header },
+        StreamHeader { segments: MAX_STREAM_SEGMENTS + 1, names: most, ..header },
+        StreamHeader { payload: MAX_STREAM_PAYLOAD + 1, ..header },
+        StreamHeader { names: least - 1, ..header },
+        StreamHeader { names: most + 1, ..header },
+        StreamHeader { names: 0, ..header },
+    ] {
+        let decoded = StreamHeader::decode(&broken.encode());
+        assert!(matches!(decoded, Err(StreamError::TooLarge { .. })), "{broken:?}: {decoded:?}");
+    }
 }
 
 #[test]

@@ -201,3 +201,32 @@ fn a_half_open_link_is_lost_by_silence() {
     rig.proxy.introduce(&rig.a, &rig.b);
     rig.expect_as_before();
 }
+
+#[test]
+fn small_blocks_cost_little_beside_their_bytes() {
+    let (a, b) = (worker("a"), worker("b"));
+    let (len, blocks) = (128, 32 << 10);
+    let near = a.registered(Memory::Private, len * blocks).buffer;
+    let far = b.registered(Memory::Private, len * blocks).buffer;
+    let proxy = Proxy::before(&b);
+    proxy.introduce(&a, &b);
+    // No two that follow each other are neighbours, on either side.
+    let place = |i: u64, step: u64| (i * step % blocks) as u32;
+    let pairs: Vec<_> = (0..blocks).map(|i| (place(i, 4_099), place(i, 10_243))).collect();
+    for (what, payload) in [("a write", len), ("a read", 0)] {
+        let (from, spec) =
+            if payload > 0 { (&a, a.write(near, &b, far)) } else { (&b, a.read(near, &b, far)) };
+        from.fill(if payload > 0 { near } else { far }, 7);
+        let transfer = a.transfer(&spec.in_blocks_of(len).paired(&pairs)).unwrap_or_else(|e| panic!("{e:?}"));
+        let before = proxy.sent();
+        a.post(transfer).unwrap();
+        assert_eq!(a.wait(transfer, 20_000), Ok(State::Done), "{what}");
+        let cost = (proxy.sent() - before) as f64 / blocks as f64 - payload as f64;
+        println!("{what}: {cost:.2} bytes a block of {len}");
+        assert!(cost < 5.0, "{what}: {cost:.2} bytes a block of {len}");
+        let (ours, theirs) = (a.peek(near), b.peek(far));
+        let block = |bytes: &[u8], i: u32| bytes[i as usize * len as usize..][..len as usize].to_vec();
+        let wrong = pairs.iter().filter(|(i, j)| block(&ours, *i) != block(&theirs, *j)).count();
+        assert_eq!(wrong, 0, "{what}: wrong blocks");
+    }
+}

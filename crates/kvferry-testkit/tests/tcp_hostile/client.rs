@@ -189,16 +189,22 @@ fn read_all(socket: &mut TcpStream, bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A request with its segments, without a payload.
+/// A request that names segments, without a payload.
 pub(crate) fn request(kind: StreamKind, segments: &[StreamSegment], payload: u32) -> Vec<u8> {
-    let header =
-        StreamHeader { kind, code: 0, segments: segments.len() as u16, payload, op: 1, attempt: 1, chunk: 1 };
-    let mut bytes = header.encode().to_vec();
-    segments.iter().for_each(|segment| segment.encode_into(&mut bytes));
-    bytes
+    let mut names = Vec::new();
+    StreamSegment::encode(segments, &mut names);
+    named(kind, segments.len() as u16, &names, payload)
 }
 
-/// All of a region, or what one makes of it.
+/// A request that says what it likes about its segments.
+pub(crate) fn named(kind: StreamKind, segments: u16, names: &[u8], payload: u32) -> Vec<u8> {
+    let names_len = names.len() as u32;
+    let header =
+        StreamHeader { kind, code: 0, segments, names: names_len, payload, op: 1, attempt: 1, chunk: 1 };
+    [&header.encode()[..], names].concat()
+}
+
+/// The first page of a region.
 pub(crate) fn segment(region: &RemoteRegion) -> StreamSegment {
     StreamSegment { region: region.id, key: region.key, offset: 0, len: 4096 }
 }

@@ -10,15 +10,15 @@ use std::{
 };
 
 use kvferry_proto::{
-    Blob, FRAME_HEADER, Frame, Hello, MAX_FRAME_BODY, MAX_STREAM_PAYLOAD, MAX_STREAM_SEGMENTS,
-    PROTOCOL_VERSION, RegionId, RegionKey, RemoteRegion, STREAM_HELLO, StreamHeader, StreamHello, StreamKind,
-    StreamSegment,
+    Blob, FRAME_HEADER, Frame, Hello, MAX_FRAME_BODY, MAX_STREAM_NAMES, MAX_STREAM_PAYLOAD,
+    MAX_STREAM_SEGMENTS, PROTOCOL_VERSION, RegionId, RegionKey, RemoteRegion, STREAM_HEADER, STREAM_HELLO,
+    StreamHeader, StreamHello, StreamKind, StreamSegment,
 };
 use kvferry_testkit::harness::{
     Buffer, Chance, Holdings, Launch, Memory, PATIENCE, Registered, Worker, eventually, link, rounds,
 };
 
-use client::{Client, STREAMS, blob, dial, expect_closed, identity, request, segment};
+use client::{Client, STREAMS, blob, dial, expect_closed, identity, named, request, segment};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_kvferry-test-child");
 
@@ -266,16 +266,29 @@ fn memory_that_was_not_given_is_refused() {
 fn frames_that_break_a_bound_end_the_link() {
     let scene = Scene::new();
     let good = segment(&scene.region);
-    let plain = |kind, segments, payload| {
-        StreamHeader { kind, code: 0, segments, payload, op: 1, attempt: 1, chunk: 1 }.encode().to_vec()
+    let plain = |kind, segments, payload| named(kind, segments, &[], payload);
+    let announced = |segments, names| {
+        let kind = StreamKind::Read;
+        StreamHeader { kind, code: 0, segments, names, payload: 0, op: 1, attempt: 1, chunk: 1 }
+            .encode()
+            .to_vec()
     };
-    let huge = StreamSegment { len: u64::MAX, ..good };
+    let huge = StreamSegment { len: u32::MAX, ..good };
+    // One segment in the form that `form` says, with `count` in the place of its number.
+    let forged = |count: u16, form: u8, shift: u8, rest: &[u8]| {
+        let mut names = request(StreamKind::Read, &[good], 0).split_off(STREAM_HEADER);
+        names[24..26].copy_from_slice(&count.to_le_bytes());
+        (names[26], names[27]) = (form, shift);
+        names.extend_from_slice(rest);
+        named(StreamKind::Read, 1, &names, 0)
+    };
     let mut wrong_check = plain(StreamKind::Read, 1, 0);
     wrong_check[28] ^= 1;
     let mut no_kind = wrong_check.clone();
     no_kind[0] = 77;
-    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD.into(), ..good };
-    let cases: [(&str, Vec<u8>); 15] = [
+    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD, ..good };
+    let two = request(StreamKind::Read, &[good, good], 0).split_off(STREAM_HEADER);
+    let cases: [(&str, Vec<u8>); 24] = [
         ("a header that does not fit together", wrong_check),
         ("an unknown kind", no_kind),
         ("a write of nothing", plain(StreamKind::Write, 0, 0)),
@@ -288,7 +301,16 @@ fn frames_that_break_a_bound_end_the_link() {
         ("data from the wrong side", plain(StreamKind::Data, 0, 4096)),
         ("an answer from the wrong side", plain(StreamKind::Ack, 0, 0)),
         ("a failure from the wrong side", plain(StreamKind::Fail, 0, 8)),
-        ("a length of 2^64", request(StreamKind::Read, &[huge, good], 0)),
+        ("a length of 4 GiB", request(StreamKind::Read, &[huge, good], 0)),
+        ("names without end", announced(1, MAX_STREAM_NAMES + 1)),
+        ("4 GiB of names", announced(1, u32::MAX)),
+        ("names of nothing", announced(0, 32)),
+        ("more names than segments", named(StreamKind::Read, 1, &two, 0)),
+        ("more segments than names", named(StreamKind::Read, 3, &two, 0)),
+        ("a group of nothing", forged(0, 0, 0, &[])),
+        ("a group of 65,535", forged(u16::MAX, 0, 0, &[])),
+        ("a run of 65,535", forged(1, 3, 0, &[0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])),
+        ("an unknown form in units of 2^255", forged(1, 200, 255, &[])),
         ("less payload than segments", request(StreamKind::Write, &[good], 4095)),
         ("1 GiB in one read", request(StreamKind::Read, &[whole; MAX_STREAM_SEGMENTS as usize], 0)),
     ];
@@ -308,7 +330,7 @@ fn who_asks_without_end_and_hears_nothing_costs_little() {
     let scene = Scene::new();
     let good = segment(&scene.region);
     let refused = StreamSegment { key: RegionKey(good.key.0 ^ 1), ..good };
-    let (wide, short) = (StreamSegment { len: MAX_STREAM_PAYLOAD.into(), ..good }, 1 << 20);
+    let (wide, short) = (StreamSegment { len: MAX_STREAM_PAYLOAD, ..good }, 1 << 20);
     let floods = [
         ("refused reads", request(StreamKind::Read, &[refused], 0), short),
         ("reads of a MiB", request(StreamKind::Read, &[wide], 0), 4096),
@@ -401,7 +423,7 @@ fn cpu_seconds(worker: &Worker) -> f64 {
 #[test]
 fn memory_taken_back_from_one_who_stalls_stays_as_it_is() {
     let scene = Scene::new();
-    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD.into(), ..segment(&scene.region) };
+    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD, ..segment(&scene.region) };
     let client = Client::open(&scene.blob, "stalling");
     let mut stream = &client.streams[0];
     stream.write_all(&request(StreamKind::Write, &[whole], MAX_STREAM_PAYLOAD)).unwrap();
@@ -418,7 +440,7 @@ fn memory_taken_back_from_one_who_stalls_stays_as_it_is() {
 #[test]
 fn memory_is_given_back_though_a_reader_stalls() {
     let scene = Scene::new();
-    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD.into(), ..segment(&scene.region) };
+    let whole = StreamSegment { len: MAX_STREAM_PAYLOAD, ..segment(&scene.region) };
     let mut client = Client::open(&scene.blob, "stalling");
     for _ in 0..64 {
         client.streams[0].write_all(&request(StreamKind::Read, &[whole], 0)).unwrap();
@@ -472,7 +494,7 @@ fn mangled(region: &RemoteRegion, chance: &mut Chance, flip: bool) -> Vec<u8> {
             region: RegionId(chance.below(4)),
             key: RegionKey(!region.key.0),
             offset: chance.next_u64() >> chance.below(64),
-            len: chance.next_u64() >> chance.below(64),
+            len: (chance.next_u64() as u32) >> chance.below(32),
         })
         .collect();
     let payload = (chance.next_u64() as u32) >> chance.below(32);

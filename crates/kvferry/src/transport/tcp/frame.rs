@@ -18,7 +18,7 @@ const JOINED: usize = 4096;
 
 /// A frame that is being sent, with what has to follow it at once.
 pub(super) struct OutFrame {
-    /// Header and segments.
+    /// Header and names.
     head: Vec<u8>,
     payload: Payload,
     payload_len: u64,
@@ -163,12 +163,7 @@ impl OutFrame {
         }
     }
 
-    fn send_memory(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        thread: &mut Thread,
-        link: &TcpLink,
-    ) -> io::Result<Sent> {
+    fn send_memory(&mut self, fd: BorrowedFd<'_>, thread: &mut Thread, link: &TcpLink) -> io::Result<Sent> {
         let head = self.head.get(self.sent as usize..).unwrap_or_default();
         let Some(guard) = self.guard(&thread.board, thread.slot, link) else {
             self.spoil(link);
@@ -265,7 +260,8 @@ pub(super) fn small(kind: StreamKind, code: u8, op: u64, attempt: u32, chunk: u3
 /// The bytes of a frame without segments, whose payload is for people.
 fn plain(kind: StreamKind, code: u8, op: u64, attempt: u32, chunk: u32, text: &[u8]) -> Vec<u8> {
     let payload = text.len() as u32;
-    let mut bytes = StreamHeader { kind, code, segments: 0, payload, op, attempt, chunk }.encode().to_vec();
+    let mut bytes =
+        StreamHeader { kind, code, segments: 0, names: 0, payload, op, attempt, chunk }.encode().to_vec();
     bytes.extend_from_slice(text);
     bytes
 }

@@ -1,6 +1,6 @@
 use std::{io, os::fd::AsFd, sync::Arc};
 
-use kvferry_proto::{STREAM_HEADER, STREAM_SEGMENT, StreamHeader};
+use kvferry_proto::{STREAM_GROUP, STREAM_HEADER, StreamHeader};
 use rustix::net::RecvFlags;
 
 use super::{frame::Payload, op::WireOp};
@@ -9,7 +9,7 @@ use super::{frame::Payload, op::WireOp};
 pub(super) enum Input {
     /// Nothing of it has, or a part of its header, which lies ahead.
     Header,
-    Segments {
+    Names {
         header: StreamHeader,
         bytes: Vec<u8>,
         got: usize,
@@ -37,7 +37,7 @@ pub(super) enum Input {
 }
 
 /// The most that is read ahead: what is known to come before any payload.
-const AHEAD: usize = STREAM_HEADER + STREAM_SEGMENT;
+const AHEAD: usize = STREAM_HEADER + STREAM_GROUP;
 
 /// Bytes that were taken from the socket before it was known what they are; never of a payload, which has to go straight into
 /// its place.

@@ -70,12 +70,7 @@ impl Thread {
 impl IoThreads {
     pub(super) fn new(board: Arc<Board>) -> Arc<Self> {
         let guests = std::array::from_fn(|i| Mutex::new(Thread::new(&board, THREADS + i)));
-        Arc::new(Self {
-            board,
-            started: OnceLock::new(),
-            guests,
-            stopping: Arc::new(AtomicBool::new(false)),
-        })
+        Arc::new(Self { board, started: OnceLock::new(), guests, stopping: Arc::new(AtomicBool::new(false)) })
     }
 
     /// Gives a stream to a thread: neighbours to different ones.

@@ -12,8 +12,8 @@ use std::{
 };
 
 use kvferry_proto::{
-    Chunk, ChunkLimits, MAX_STREAM_PAYLOAD, Op, Plan, PlanCursor, RouteId, Segment, StreamHeader, StreamKind,
-    StreamSegment,
+    Chunk, ChunkLimits, MAX_STREAM_PAYLOAD, Op, Plan, PlanCursor, RouteId, STREAM_GROUP, Segment,
+    StreamHeader, StreamKind, StreamSegment,
 };
 use kvferry_sys::{ChunkGate, GateState, MAX_GATHER};
 
@@ -176,7 +176,11 @@ impl WireOp {
             return None;
         }
         state.exhausted = state.cursor.is_exhausted();
-        let segments = state.chunk.segments().to_vec();
+        let mut segments = state.chunk.segments().to_vec();
+        // Those of one region are named together. Their order is as good as any other.
+        if !segments.is_sorted_by_key(|s| s.remote_slot) {
+            segments.sort_by_key(|s| s.remote_slot);
+        }
         self.clock.first();
         self.clock.segments.fetch_add(segments.len() as u64, Relaxed);
         if segments.iter().any(|s| self.remote[s.remote_slot as usize].is_revoked()) {
@@ -188,21 +192,20 @@ impl WireOp {
         state.sent = true;
         let number = state.next;
         let write = self.op == Op::Write;
+        let mut names = Vec::with_capacity(STREAM_GROUP + 6 * segments.len());
+        let named: Vec<StreamSegment> = segments.iter().map(|s| self.named(s)).collect();
+        StreamSegment::encode(&named, &mut names);
         let header = StreamHeader {
             kind: if write { StreamKind::Write } else { StreamKind::Read },
             code: 0,
             segments: segments.len() as u16,
+            names: names.len() as u32,
             payload: if write { state.chunk.bytes() as u32 } else { 0 },
             op: self.id,
             attempt: self.attempt(),
             chunk: number,
         };
-        let mut head = header.encode().to_vec();
-        for s in &segments {
-            let region = &self.remote[s.remote_slot as usize].region;
-            let offset = s.remote_addr - region.desc.addr;
-            StreamSegment { region: region.id, key: region.key, offset, len: s.len }.encode_into(&mut head);
-        }
+        let head = [&header.encode()[..], &names].concat();
         let payload = if write { self.payload(&segments) } else { Payload::default() };
         if !write {
             self.link.read_begun();
@@ -214,6 +217,14 @@ impl WireOp {
             self.link.enqueue(self);
         }
         Some(OutFrame::new(head, payload, Owner::Op(self.clone())))
+    }
+
+    /// A segment as the target knows it.
+    fn named(&self, s: &Segment) -> StreamSegment {
+        let region = &self.remote[s.remote_slot as usize].region;
+        let offset = s.remote_addr - region.desc.addr;
+        // No longer than a frame's payload.
+        StreamSegment { region: region.id, key: region.key, offset, len: s.len as u32 }
     }
 
     fn payload(&self, segments: &[Segment]) -> Payload {
@@ -251,7 +262,11 @@ impl WireOp {
             let mut state = crate::lock(&self.state);
             if state.outstanding.remove(&chunk).is_none() {
                 // Of a stopped attempt nothing is waited for.
-                return if state.stopped { Ok(()) } else { Err("a chunk was acknowledged that was not sent".into()) };
+                return if state.stopped {
+                    Ok(())
+                } else {
+                    Err("a chunk was acknowledged that was not sent".into())
+                };
             }
             if self.op == Op::Read {
                 self.link.reads_over(1);

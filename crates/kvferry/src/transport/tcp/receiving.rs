@@ -1,6 +1,6 @@
 use std::io;
 
-use kvferry_proto::{STREAM_SEGMENT, StreamHeader, StreamKind, StreamSegment};
+use kvferry_proto::{StreamHeader, StreamKind, StreamSegment};
 use kvferry_sys::Errno;
 
 use super::{
@@ -71,12 +71,7 @@ impl Receiving {
         matches!(self.input, Input::Header) && self.ahead.is_empty()
     }
 
-    fn step(
-        &mut self,
-        way: Way<'_>,
-        thread: &mut Thread,
-        scratch: &mut [u8],
-    ) -> io::Result<Step> {
+    fn step(&mut self, way: Way<'_>, thread: &mut Thread, scratch: &mut [u8]) -> io::Result<Step> {
         let (fd, ahead) = (way.sending, &mut self.ahead);
         match &mut self.input {
             Input::Header => {
@@ -87,7 +82,7 @@ impl Receiving {
                     self.header(way, header)?;
                 }
             }
-            Input::Segments { header, bytes, got } => {
+            Input::Names { header, bytes, got } => {
                 *got += ahead.read(fd, &mut bytes[*got..])?;
                 if *got == bytes.len() {
                     let (header, bytes) = (*header, std::mem::take(bytes));
@@ -185,8 +180,8 @@ impl Receiving {
                 return Err(broken("a request without segments".into()));
             }
             StreamKind::Write | StreamKind::Read => {
-                let bytes = vec![0; usize::from(header.segments) * STREAM_SEGMENT];
-                self.input = Input::Segments { header, bytes, got: 0 };
+                let bytes = vec![0; header.names as usize];
+                self.input = Input::Names { header, bytes, got: 0 };
             }
             StreamKind::Data => self.data(way, header)?,
             StreamKind::Ack => {
@@ -221,21 +216,23 @@ impl Receiving {
         Ok(())
     }
 
-    /// The segments of a request are here: finds the memory.
+    /// The names of a request's segments are here: finds the memory.
     fn segments(&mut self, way: Way<'_>, header: StreamHeader, bytes: &[u8]) -> io::Result<()> {
+        let mut segments = Vec::with_capacity(header.segments.into());
+        StreamSegment::decode(bytes, header.segments, &mut segments).map_err(|e| broken(e.to_string()))?;
         let mut payload = Payload::default();
         let mut sum: u64 = 0;
         let mut missing = way.link.is_barred(header.op, header.attempt);
-        for bytes in bytes.as_chunks::<STREAM_SEGMENT>().0 {
-            let segment = StreamSegment::decode(bytes);
-            sum = sum.saturating_add(segment.len);
+        for segment in segments {
+            let len = u64::from(segment.len);
+            sum += len;
             let region = way.link.registry.get(segment.region).filter(|r| r.key() == segment.key);
             let slice = region.as_ref().and_then(|r| {
                 let addr = r.desc().addr.checked_add(segment.offset)?;
-                r.slice(addr, segment.len)
+                r.slice(addr, len)
             });
             match (region, slice) {
-                (Some(region), Some(slice)) if segment.len > 0 => payload.push(slice, &region),
+                (Some(region), Some(slice)) if len > 0 => payload.push(slice, &region),
                 _ => missing = true,
             }
         }
@@ -259,7 +256,8 @@ impl Receiving {
             wasted(way, &header, FAIL_REGION, detail);
             return Ok(());
         }
-        let head = StreamHeader { kind: StreamKind::Data, segments: 0, payload: sum as u32, ..header };
+        let head =
+            StreamHeader { kind: StreamKind::Data, segments: 0, names: 0, payload: sum as u32, ..header };
         if !way.sending.asked(OutFrame::data(&head, payload)) {
             return Err(broken("more chunks were asked for than the window allows".into()));
         }

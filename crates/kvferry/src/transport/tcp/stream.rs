@@ -52,7 +52,12 @@ impl Stream {
     }
 
     /// Reads and writes what the stream is ready for.
-    pub(super) fn serve(&mut self, writable: bool, thread: &mut Thread, scratch: &mut [u8]) -> io::Result<()> {
+    pub(super) fn serve(
+        &mut self,
+        writable: bool,
+        thread: &mut Thread,
+        scratch: &mut [u8],
+    ) -> io::Result<()> {
         if self.connecting {
             self.connected()?;
         } else {
