@@ -28,7 +28,7 @@ pub fn blob(data: &[u8]) {
 pub fn stream(data: &[u8]) {
     let Some((head, names)) = data.split_first_chunk::<STREAM_HEADER>() else { return };
     let header = StreamHeader::decode(head);
-    let count = header.map_or(u16::from_le_bytes([head[2], head[3]]), |header| header.segments);
+    let count = header.map_or_else(|_| u16::from_le_bytes([head[2], head[3]]), |header| header.segments);
     let mut segments = Vec::new();
     let read = StreamSegment::decode(names, count, &mut segments);
     assert!(segments.len() <= MAX_STREAM_SEGMENTS.into());

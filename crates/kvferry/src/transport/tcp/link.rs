@@ -2,21 +2,19 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     net::SocketAddr,
-    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
 };
 
 use rustix::net::RecvFlags;
 
-use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamHello, StreamKind};
+use kvferry_proto::{ChannelKey, RemoteRegion, RevokeScope, StreamKind};
 
 use super::{
     frame::{self, OutFrame},
-    io::{IoThreads, Thread},
+    io::IoThreads,
     message::Wire,
     op::{FAIL_REGION, WireOp},
     stream::Halves,
@@ -31,6 +29,8 @@ use crate::{
         Acknowledge, AdmitError, ControlSocket, Link, LinkOp, Message, OpRequest, Outbox, same_host::Board,
     },
 };
+
+mod streams;
 
 /// Chunks that may be asked for over one link.
 const READS: usize = 64;
@@ -160,45 +160,6 @@ impl TcpLink {
         self.threads.wake();
     }
 
-    /// Most bytes that the thread that posts a transfer may send by itself.
-    pub(super) fn inline_limit(&self) -> u64 {
-        self.settings.inline_limit
-    }
-
-    /// Sends a small transfer from the thread that posts it, if no other waits and a stream is idle; the number of that
-    /// stream. None if this is left to the threads of the streams.
-    pub(super) fn post(&self, op: &Arc<WireOp>) -> Option<u8> {
-        if !crate::lock(&self.sendable).is_empty() {
-            return None;
-        }
-        self.borrow_thread(|thread| {
-            (0..self.streams).find(|number| {
-                let Some(halves) = self.halves(*number) else { return false };
-                let posted = halves.sending.post(self, op, thread, || self.threads.wake_for(*number));
-                posted.unwrap_or_else(|error| {
-                    self.stream_failed(&error.to_string());
-                    true
-                })
-            })
-        })?
-    }
-
-    /// Receives for a thread that waits for what it has sent on a stream.
-    pub(super) fn assist(&self, stream: u8, most: Duration, over: impl Fn() -> bool) {
-        if let Some(halves) = self.halves(stream) {
-            halves.assist(self, most, over);
-        }
-    }
-
-    /// Lets the calling thread move bytes by itself, unless too many do so now.
-    pub(super) fn borrow_thread<R>(&self, f: impl FnOnce(&mut Thread) -> R) -> Option<R> {
-        self.threads.borrow(f)
-    }
-
-    fn halves(&self, stream: u8) -> Option<Arc<Halves>> {
-        crate::lock(self.opened.get(usize::from(stream))?).clone()
-    }
-
     pub(super) fn wake(&self) {
         self.threads.wake();
     }
@@ -297,70 +258,6 @@ impl TcpLink {
             matches!(peeked, Err(rustix::io::Errno::AGAIN))
         };
         !silent() || self.control.listening.load(SeqCst)
-    }
-
-    // Streams.
-
-    pub(super) fn hello(&self, stream: u8) -> [u8; kvferry_proto::STREAM_HELLO] {
-        StreamHello { link: self.id, stream, streams: self.streams }.encode(&self.key)
-    }
-
-    /// A data stream has come to the target.
-    pub(super) fn stream_arrived(
-        self: &Arc<Self>,
-        fd: OwnedFd,
-        hello: &StreamHello,
-        bytes: &[u8; kvferry_proto::STREAM_HELLO],
-    ) {
-        let bit = 1_u32 << hello.stream;
-        let fits = hello.verify(bytes, &self.key) && hello.streams == self.streams && !self.initiator;
-        let mut arrived = crate::lock(&self.arrived);
-        if !fits || *arrived & bit != 0 || !self.is_open() {
-            tracing::warn!(target: "kvferry::peer", peer = %self.peer, "a data stream was turned away");
-            return;
-        }
-        *arrived |= bit;
-        let complete = arrived.count_ones() == u32::from(self.streams);
-        drop(arrived);
-        self.threads.add(self.clone(), hello.stream, fd, false);
-        if complete {
-            self.outbox.send(Wire::Complete.encode(), Vec::new());
-        }
-    }
-
-    /// Opens the streams, from the initiator's side.
-    pub(super) fn open_streams(self: &Arc<Self>, address: SocketAddr) -> Result<(), String> {
-        for stream in 0..self.streams {
-            let fd =
-                kvferry_sys::connect_tcp(address).map_err(|e| format!("data stream to {address}: {e}"))?;
-            self.threads.add(self.clone(), stream, fd, true);
-        }
-        Ok(())
-    }
-
-    /// A stream of the initiator's is open for those who post and wait.
-    pub(super) fn stream_opened(&self, stream: u8, halves: Arc<Halves>) {
-        if let Some(slot) = self.opened.get(usize::from(stream)) {
-            *crate::lock(slot) = Some(halves);
-        }
-    }
-
-    /// It is closed.
-    pub(super) fn stream_closed(&self, stream: u8) {
-        if let Some(slot) = self.opened.get(usize::from(stream)) {
-            crate::lock(slot).take();
-        }
-    }
-
-    /// A stream broke: the epoch is over.
-    ///
-    /// Before all streams stand, the initiator decides what their loss means.
-    pub(super) fn stream_failed(&self, detail: &str) {
-        let complete = || crate::lock(&self.arrived).count_ones() == u32::from(self.streams);
-        if self.is_open() && (self.initiator || complete()) {
-            let address = self.address.map(|a| a.to_string()).unwrap_or_default();
-            self.outbox.link_lost(format!("data stream to {address}: {detail}"));
-        }
     }
 }
 
