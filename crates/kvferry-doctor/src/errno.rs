@@ -1,0 +1,93 @@
+//! System errors in lines: by name, by text, and by number where the line says that it is one.
+
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+
+use crate::rule::compile;
+
+/// Number, name, and the text of the C library.
+const TABLE: &[(u16, &str, &str)] = &[
+    (1, "EPERM", "Operation not permitted"),
+    (2, "ENOENT", "No such file or directory"),
+    (3, "ESRCH", "No such process"),
+    (4, "EINTR", "Interrupted system call"),
+    (5, "EIO", "Input/output error"),
+    (6, "ENXIO", "No such device or address"),
+    (7, "E2BIG", "Argument list too long"),
+    (9, "EBADF", "Bad file descriptor"),
+    (11, "EAGAIN", "Resource temporarily unavailable"),
+    (12, "ENOMEM", "Cannot allocate memory"),
+    (13, "EACCES", "Permission denied"),
+    (14, "EFAULT", "Bad address"),
+    (16, "EBUSY", "Device or resource busy"),
+    (17, "EEXIST", "File exists"),
+    (19, "ENODEV", "No such device"),
+    (22, "EINVAL", "Invalid argument"),
+    (23, "ENFILE", "Too many open files in system"),
+    (24, "EMFILE", "Too many open files"),
+    (25, "ENOTTY", "Inappropriate ioctl for device"),
+    (28, "ENOSPC", "No space left on device"),
+    (32, "EPIPE", "Broken pipe"),
+    (34, "ERANGE", "Numerical result out of range"),
+    (38, "ENOSYS", "Function not implemented"),
+    (61, "ENODATA", "No data available"),
+    (71, "EPROTO", "Protocol error"),
+    (93, "EPROTONOSUPPORT", "Protocol not supported"),
+    (95, "EOPNOTSUPP", "Operation not supported"),
+    (97, "EAFNOSUPPORT", "Address family not supported"),
+    (98, "EADDRINUSE", "Address already in use"),
+    (99, "EADDRNOTAVAIL", "Cannot assign requested address"),
+    (100, "ENETDOWN", "Network is down"),
+    (101, "ENETUNREACH", "Network is unreachable"),
+    (104, "ECONNRESET", "Connection reset by peer"),
+    (107, "ENOTCONN", "Transport endpoint is not connected"),
+    (110, "ETIMEDOUT", "Connection timed out"),
+    (111, "ECONNREFUSED", "Connection refused"),
+    (112, "EHOSTDOWN", "Host is down"),
+    (113, "EHOSTUNREACH", "No route to host"),
+    (121, "EREMOTEIO", "Remote I/O error"),
+    // Kernel internal; reaches user space from drivers without an operation.
+    (524, "ENOTSUPP", "Unknown error 524"),
+];
+
+/// Other names of the same errors.
+const ALIASES: &[(&str, &str)] = &[("EWOULDBLOCK", "EAGAIN"), ("ENOTSUP", "EOPNOTSUPP")];
+
+/// A number that is said to be an error: `[12]`, `(22)`, `errno: 110`, `error 14`, `err(-11)`, `rc=-12`,
+/// `ret -22`.
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+    compile(r"(?:\b(?:errno|err|error|rc|ret|status|returned)\b\s?(?:code)?\s?[:=(]{0,2}\s?|[\[(])-?(\d{1,3})(?:[\])]|\W|$)")
+});
+static NAME: LazyLock<Regex> = LazyLock::new(|| compile(r"\bE[A-Z0-9]{3,14}\b"));
+static TEXT: LazyLock<Regex> = LazyLock::new(|| {
+    let texts: Vec<_> = TABLE.iter().map(|(_, _, text)| regex::escape(text)).collect();
+    compile(&format!("(?i){}", texts.join("|")))
+});
+
+/// The error that a line names, by its name: text before name before number.
+pub(crate) fn find(line: &[u8]) -> Option<&'static str> {
+    if let Some(found) = TEXT.find(line) {
+        let text = found.as_bytes();
+        // "Operation not supported" begins no other text, but "No such device" begins one.
+        let named = TABLE.iter().filter(|(_, _, known)| {
+            line[found.start()..].len() >= known.len()
+                && line[found.start()..found.start() + known.len()].eq_ignore_ascii_case(known.as_bytes())
+        });
+        return named.max_by_key(|(_, _, known)| known.len()).map(|(_, name, _)| *name).filter(|_| !text.is_empty());
+    }
+    let by_name = NAME.find_iter(line).find_map(|found| canonical(std::str::from_utf8(found.as_bytes()).ok()?));
+    by_name.or_else(|| {
+        NUMBER.captures_iter(line).find_map(|found| {
+            let number: u16 = std::str::from_utf8(found.get(1)?.as_bytes()).ok()?.parse().ok()?;
+            TABLE.iter().find(|(known, _, _)| *known == number).map(|(_, name, _)| *name)
+        })
+    })
+}
+
+/// The table's name of an error.
+pub(crate) fn canonical(name: &str) -> Option<&'static str> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    TABLE.iter().find(|(_, known, _)| *known == name).map(|(_, known, _)| *known)
+}
+

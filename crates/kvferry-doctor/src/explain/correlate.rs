@@ -1,0 +1,223 @@
+//! From findings to one primary: consequences give way, and of causes the earliest that is certain wins.
+//!
+//! Nothing here depends on the order of the inputs or on repeats: findings compare by their rank among those of
+//! their own input, never by line numbers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Basis, Confidence, Evidence, Explanation, Verdict};
+use crate::catalogue::{Catalogue, Entry};
+use crate::log::{Finding, Level, Scan, Scanner, Tier};
+use crate::record::Severity;
+use crate::side::{Cause, Role};
+
+/// More lists of causes help nobody.
+const MOST_OTHERS: usize = 8;
+
+/// A finding with its kind.
+struct Decided<'a> {
+    finding: Finding,
+    entry: &'a Entry,
+    kind: Option<String>,
+    basis: Basis,
+    /// What remains possible, if the kind is not decided.
+    candidates: Vec<Cause>,
+}
+
+pub(super) fn correlate(catalogue: &Catalogue, scanner: &Scanner, mut scan: Scan, names: &[String]) -> Explanation {
+    if scan.findings.is_empty() {
+        scan.findings.extend(fuzzy(scanner, &scan));
+    }
+    let (lines, bytes) = (scan.lines, scan.bytes);
+    let findings = std::mem::take(&mut scan.findings);
+    let mut decided: Vec<_> = findings.into_iter().map(|finding| decide(catalogue, &scan, finding)).collect();
+    merge_undecided(&mut decided);
+    decided.sort_by(|a, b| rank(a).cmp(&rank(b)));
+
+    let consequences: BTreeSet<String> =
+        decided.iter().flat_map(|one| one.entry.side.peer.iter().cloned()).collect();
+    let is_primary = |one: &Decided<'_>| {
+        one.entry.side.role == Role::Primary && !consequences.contains(one.entry.record.id.as_str())
+    };
+    let (mut primaries, mut secondaries): (Vec<_>, Vec<_>) = decided.into_iter().partition(is_primary);
+    let only_consequences = primaries.is_empty();
+    if only_consequences && !secondaries.is_empty() {
+        primaries.push(secondaries.remove(0));
+    }
+    explained_by_another(&mut primaries);
+    let mut others = Vec::new();
+    let mut rest = primaries.into_iter();
+    let primary = rest.next().map(|first| {
+        others.extend(candidates(&first, names, only_consequences));
+        let rivals = rivals(catalogue, &first, names);
+        let verdict = verdict(&first, names, only_consequences);
+        others.extend(rest.map(|one| verdict_of_other(&one, names)));
+        others.extend(rivals);
+        verdict
+    });
+    distinct(&mut others, primary.as_ref());
+    let secondary = secondaries.iter().map(|one| verdict_of_other(one, names)).collect();
+    Explanation { primary, others, secondary, lines, bytes }
+}
+
+fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decided<'a> {
+    let entry = &catalogue.entries()[finding.entry];
+    let side = &entry.side;
+    let holds = |number: usize| finding.holds & (1 << number) != 0;
+    let condition = side.discriminators.iter().enumerate().take(32).find(|(number, condition)| {
+        holds(*number) && (condition.near.is_none() || scan.near.contains(&(finding.entry, *number)))
+    });
+    let (kind, basis) = match (condition, &side.kind, finding.tier) {
+        (_, kind, Tier::Fuzzy) => (kind.clone(), Basis::Fuzzy),
+        (Some((_, condition)), _, _) => (Some(condition.kind.clone()), Basis::Discriminated),
+        (None, Some(kind), Tier::Code) => (Some(kind.clone()), Basis::Code),
+        (None, Some(kind), _) => (Some(kind.clone()), Basis::Message),
+        (None, None, _) => (None, Basis::Undecided),
+    };
+    let (kind, candidates) = match (kind, basis) {
+        (Some(kind), _) => (Some(kind), Vec::new()),
+        (None, _) => (side.causes.first().map(|cause| cause.kind.clone()), side.causes.clone()),
+    };
+    Decided { finding, entry, kind, basis, candidates }
+}
+
+/// The entry most like any unknown line.
+fn fuzzy(scanner: &Scanner, scan: &Scan) -> Option<Finding> {
+    let scored = scan.unknown.iter().filter_map(|place| {
+        let (entry, score) = scanner.fuzzy.nearest(place.text.as_bytes())?;
+        Some((score, entry, place))
+    });
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)).then_with(|| b.2.text.cmp(&a.2.text)))?;
+    Some(Finding {
+        entry: best.1,
+        tier: Tier::Fuzzy,
+        weight: 0,
+        level: None,
+        holds: 0,
+        count: 1,
+        places: vec![best.2.clone()],
+        ordinal: 0,
+        rivals: BTreeSet::new(),
+    })
+}
+
+/// Where one of an entry's lines tells the cause, those that don't are repeats of it.
+fn merge_undecided(decided: &mut Vec<Decided<'_>>) {
+    let mut certain: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
+    for one in decided.iter().filter(|one| one.basis == Basis::Discriminated) {
+        certain.entry(one.finding.entry).or_insert((one.finding.ordinal, 0));
+    }
+    decided.retain(|one| {
+        let Some((ordinal, count)) = certain.get_mut(&one.finding.entry) else { return true };
+        if one.basis == Basis::Discriminated {
+            return true;
+        }
+        *ordinal = (*ordinal).min(one.finding.ordinal);
+        *count += one.finding.count;
+        false
+    });
+    for one in decided {
+        if let Some((ordinal, count)) = certain.remove(&one.finding.entry) {
+            one.finding.ordinal = one.finding.ordinal.min(ordinal);
+            one.finding.count += count;
+        }
+    }
+}
+
+/// Best first.
+fn rank(one: &Decided<'_>) -> impl Ord {
+    let severity = match one.entry.record.severity {
+        Severity::Critical | Severity::Error => Level::Error,
+        Severity::Warning => Level::Warning,
+        Severity::Info => Level::Info,
+    };
+    let level = one.finding.level.unwrap_or(severity);
+    let is_mild = level > Level::Error;
+    let is_undecided = matches!(one.basis, Basis::Undecided | Basis::Fuzzy);
+    (
+        one.entry.side.role,
+        is_mild,
+        is_undecided,
+        one.finding.ordinal,
+        level,
+        Reverse(one.finding.weight),
+        one.entry.record.id.clone(),
+        one.kind.clone(),
+    )
+}
+
+/// If the first can't decide between causes and another finding is one of these causes, that comes first.
+fn explained_by_another(primaries: &mut [Decided<'_>]) {
+    let Some(first) = primaries.first().filter(|first| !first.candidates.is_empty()) else { return };
+    let is_candidate = |one: &Decided<'_>| {
+        one.candidates.is_empty() && first.candidates.iter().any(|cause| Some(&cause.kind) == one.kind.as_ref())
+    };
+    if let Some(at) = primaries.iter().position(is_candidate) {
+        primaries[..=at].rotate_right(1);
+    }
+}
+
+fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verdict {
+    let confidence = match one.basis {
+        Basis::Fuzzy => Confidence::Low,
+        _ if only_consequences => Confidence::Low,
+        Basis::Undecided => Confidence::Medium,
+        Basis::Code | Basis::Message | Basis::Discriminated => Confidence::High,
+    };
+    let evidence = one.finding.places.iter().map(|place| Evidence {
+        file: names.get(place.file).cloned().unwrap_or_default(),
+        line: place.line,
+        text: place.text.clone(),
+    });
+    Verdict {
+        id: one.entry.record.id.clone(),
+        slug: one.entry.record.slug.clone(),
+        kind: one.kind.clone(),
+        confidence,
+        evidence: evidence.collect(),
+        basis: one.basis,
+        count: one.finding.count,
+        candidates: one.candidates.clone(),
+    }
+}
+
+fn verdict_of_other(one: &Decided<'_>, names: &[String]) -> Verdict {
+    verdict(one, names, false)
+}
+
+/// The kinds that an undecided primary might be as well, each as a verdict of its own.
+fn candidates(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Vec<Verdict> {
+    let rest = one.candidates.iter().skip(1);
+    rest.map(|cause| Verdict {
+        kind: Some(cause.kind.clone()),
+        confidence: Confidence::Low,
+        candidates: Vec::new(),
+        ..verdict(one, names, only_consequences)
+    })
+    .collect()
+}
+
+/// Other records that fit the primary's lines.
+fn rivals(catalogue: &Catalogue, one: &Decided<'_>, names: &[String]) -> Vec<Verdict> {
+    let entries = one.finding.rivals.iter().map(|rival| &catalogue.entries()[*rival]);
+    entries
+        .filter(|entry| entry.side.role == Role::Primary)
+        .map(|entry| Verdict {
+            id: entry.record.id.clone(),
+            slug: entry.record.slug.clone(),
+            kind: entry.side.kind.clone().or_else(|| Some(entry.side.causes.first()?.kind.clone())),
+            confidence: Confidence::Low,
+            candidates: Vec::new(),
+            ..verdict(one, names, false)
+        })
+        .collect()
+}
+
+/// Each record with each kind once, and not the primary's.
+fn distinct(others: &mut Vec<Verdict>, primary: Option<&Verdict>) {
+    let key = |verdict: &Verdict| (verdict.id.clone(), verdict.kind.clone());
+    let mut seen: BTreeSet<_> = primary.iter().map(|primary| key(primary)).collect();
+    others.retain(|verdict| seen.insert(key(verdict)));
+    others.truncate(MOST_OTHERS);
+}

@@ -1,0 +1,13 @@
+//! Reading logs: in blocks, without the prefixes of loggers, repeats folded.
+
+mod fuzzy;
+mod line;
+mod prefix;
+mod scan;
+mod traceback;
+
+pub(crate) use self::fuzzy::Fuzzy;
+pub(crate) use self::line::{clean, unescape_json};
+pub(crate) use self::prefix::{Level, Stripped, strip};
+pub(crate) use self::scan::{Finding, Scan, Scanner, Tier};
+pub(crate) use self::traceback::{Part, Tracebacks};

@@ -1,0 +1,113 @@
+//! Rules: what a line must look like to speak of a record.
+//!
+//! A record brings its code, its message, from which a rule is derived, and the rules of its side entry. No
+//! rule holds a literal of more than [`LONGEST_LITERAL`] characters: wording changes between releases, stems
+//! stay. Each rule has text that any match must hold, so that one automaton finds the few lines worth a look.
+
+use std::sync::OnceLock;
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::catalogue::Catalogue;
+use crate::record::OWN_REPO;
+
+mod literal;
+mod message;
+
+pub(crate) use self::literal::{LiteralError, Literals, literals};
+pub(crate) use self::message::{LONGEST_LITERAL, derive};
+
+/// One rule, compiled when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    source: String,
+    regex: OnceLock<Regex>,
+    /// What the rule is for.
+    pub(crate) target: Target,
+    /// Letters of literal text that a match holds at least: how specific it is.
+    pub(crate) weight: usize,
+    /// Text of which any match holds one, lower case.
+    pub(crate) needles: Vec<String>,
+}
+
+/// What a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The code of the entry of this index.
+    Code(usize),
+    /// The message of the entry of this index.
+    Message(usize),
+    /// The condition on other lines of an entry's discriminator.
+    Near(usize, usize),
+}
+
+impl Rule {
+    fn new(source: String, target: Target) -> Result<Self, LiteralError> {
+        let Literals { needles, weight, .. } = literals(&source)?;
+        Ok(Self { source, regex: OnceLock::new(), target, weight, needles })
+    }
+
+    /// Whether the line fits.
+    pub(crate) fn is_match(&self, line: &[u8]) -> bool {
+        self.regex.get_or_init(|| compile(&self.source)).is_match(line)
+    }
+
+    /// The expression.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+/// Compiles an expression that the tests of this crate have seen compile; nothing matches any other.
+pub(crate) fn compile(source: &str) -> Regex {
+    builder(source).build().unwrap_or_else(|_| never())
+}
+
+fn builder(source: &str) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(source);
+    builder.unicode(false);
+    builder
+}
+
+fn never() -> Regex {
+    match Regex::new(r"[^\s\S]") {
+        Ok(regex) => regex,
+        Err(error) => unreachable!("an empty class: {error}"),
+    }
+}
+
+/// All rules of a catalogue, with the faults of those that are none: file, expression, reason.
+pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
+    let (mut rules, mut faults) = (Vec::new(), Vec::new());
+    let mut add = |at: &str, source: String, target| match checked(&source, target) {
+        Ok(rule) => rules.push(rule),
+        Err(reason) => faults.push(format!("{at}: {source}: {reason}")),
+    };
+    for (index, entry) in catalogue.entries().iter().enumerate() {
+        if let Some(code) = &entry.record.error_code {
+            add(&entry.at, code_rule(code), Target::Code(index));
+        }
+        // Messages of our own always show their code.
+        let derived = if entry.record.repo == OWN_REPO { None } else { derive(&entry.record.error_message) };
+        for source in entry.side.rules.iter().cloned().chain(derived) {
+            add(&entry.at, source, Target::Message(index));
+        }
+        for (number, condition) in entry.side.discriminators.iter().enumerate() {
+            if let Some(near) = &condition.near {
+                add(&entry.at, near.clone(), Target::Near(index, number));
+            }
+        }
+    }
+    (rules, faults)
+}
+
+fn checked(source: &str, target: Target) -> Result<Rule, String> {
+    builder(source).build().map_err(|error| error.to_string())?;
+    Rule::new(source.to_owned(), target).map_err(|error| error.to_string())
+}
+
+/// A code as a word of its own: `NIXL_ERR_BACKEND`, `register.unmapped`, but not `x.register.unmapped`.
+fn code_rule(code: &str) -> String {
+    format!(r"(?:^|[^\w.]){}(?:$|[^\w.]|\.(?:$|\W))", regex::escape(code))
+}
+
