@@ -119,6 +119,7 @@ impl Catalogue {
             role: Role::Primary,
             family: Family::Plain,
             rules: Vec::new(),
+            alike: Vec::new(),
             discriminators: Vec::new(),
             causes: Vec::new(),
             checks: Vec::new(),

@@ -37,6 +37,8 @@ pub(crate) enum Target {
     Code(usize),
     /// The message of the entry of this index.
     Message(usize),
+    /// The failure of the entry of this index, in other words.
+    Alike(usize),
     /// The condition on other lines of an entry's discriminator.
     Near(usize, usize),
 }
@@ -91,6 +93,9 @@ pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
         let derived = if entry.record.repo == OWN_REPO { None } else { derive(&entry.record.error_message) };
         for source in entry.side.rules.iter().cloned().chain(derived) {
             add(&entry.at, source, Target::Message(index));
+        }
+        for source in &entry.side.alike {
+            add(&entry.at, source.clone(), Target::Alike(index));
         }
         for (number, condition) in entry.side.discriminators.iter().enumerate() {
             if let Some(near) = &condition.near {

@@ -16,6 +16,9 @@ pub struct Side {
     /// Rules beside the one that follows from the message: regular expressions on a line without its prefix.
     #[serde(default, rename = "match")]
     pub rules: Vec<String>,
+    /// Rules for the same failure in the words of other programs; they count on lines that fit no other rule.
+    #[serde(default)]
+    pub alike: Vec<String>,
     /// What decides between causes; the first that holds does.
     #[serde(default)]
     pub discriminators: Vec<Discriminator>,
@@ -81,6 +84,9 @@ pub struct Discriminator {
     pub near: Option<String>,
     /// The kind, then.
     pub kind: String,
+    /// Other kinds that the condition leaves possible, most likely first.
+    #[serde(default)]
+    pub or: Vec<String>,
 }
 
 /// A candidate.

@@ -68,6 +68,7 @@ fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decide
     let condition = side.discriminators.iter().enumerate().take(32).find(|(number, condition)| {
         holds(*number) && (condition.near.is_none() || scan.near.contains(&(finding.entry, *number)))
     });
+    let left = condition.map_or(&[][..], |(_, condition)| condition.or.as_slice());
     let (kind, basis) = match (condition, &side.kind, finding.tier) {
         (_, kind, Tier::Fuzzy) => (kind.clone(), Basis::Fuzzy),
         (Some((_, condition)), _, _) => (Some(condition.kind.clone()), Basis::Discriminated),
@@ -75,11 +76,22 @@ fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decide
         (None, Some(kind), _) => (Some(kind.clone()), Basis::Message),
         (None, None, _) => (None, Basis::Undecided),
     };
-    let (kind, candidates) = match (kind, basis) {
-        (Some(kind), _) => (Some(kind), Vec::new()),
-        (None, _) => (side.causes.first().map(|cause| cause.kind.clone()), side.causes.clone()),
+    let (kind, candidates) = match kind {
+        Some(kind) if left.is_empty() => (Some(kind), Vec::new()),
+        Some(kind) => {
+            let possible = std::iter::once(&kind).chain(left);
+            let candidates = possible.map(|kind| cause(entry, kind)).collect();
+            (Some(kind), candidates)
+        }
+        None => (side.causes.first().map(|cause| cause.kind.clone()), side.causes.clone()),
     };
     Decided { finding, entry, kind, basis, candidates }
+}
+
+/// A candidate, with what the entry says to look at for it.
+fn cause(entry: &Entry, kind: &str) -> Cause {
+    let known = entry.side.causes.iter().find(|cause| cause.kind == kind);
+    known.cloned().unwrap_or_else(|| Cause { kind: kind.to_owned(), look: String::new() })
 }
 
 /// The entry most like any unknown line.
@@ -149,9 +161,9 @@ fn rank(one: &Decided<'_>) -> impl Ord {
 
 /// If the first can't decide between causes and another finding is one of these causes, that comes first.
 fn explained_by_another(primaries: &mut [Decided<'_>]) {
-    let Some(first) = primaries.first().filter(|first| !first.candidates.is_empty()) else { return };
+    let Some(first) = primaries.first().filter(|first| first.basis == Basis::Undecided) else { return };
     let is_candidate = |one: &Decided<'_>| {
-        one.candidates.is_empty() && first.candidates.iter().any(|cause| Some(&cause.kind) == one.kind.as_ref())
+        !matches!(one.basis, Basis::Undecided | Basis::Fuzzy) && first.candidates.iter().any(|cause| Some(&cause.kind) == one.kind.as_ref())
     };
     if let Some(at) = primaries.iter().position(is_candidate) {
         primaries[..=at].rotate_right(1);
@@ -162,6 +174,7 @@ fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verd
     let confidence = match one.basis {
         Basis::Fuzzy => Confidence::Low,
         _ if only_consequences => Confidence::Low,
+        _ if !one.candidates.is_empty() => Confidence::Medium,
         Basis::Undecided => Confidence::Medium,
         Basis::Code | Basis::Message | Basis::Discriminated => Confidence::High,
     };

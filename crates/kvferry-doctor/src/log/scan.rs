@@ -40,8 +40,10 @@ pub(crate) struct Place {
 pub(crate) enum Tier {
     /// An exact code.
     Code,
-    /// A rule.
+    /// The message's rule.
     Message,
+    /// A rule for other programs' words.
+    Alike,
     /// Words alike.
     Fuzzy,
 }

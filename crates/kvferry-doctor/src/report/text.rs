@@ -26,7 +26,9 @@ pub fn text(explanation: &Explanation, catalogue: &Catalogue, environment: Envir
         for (number, cause) in primary.candidates.iter().enumerate() {
             let meaning = catalogue.kind(&cause.kind).map_or("", |kind| kind.meaning.as_str());
             out.paragraph(&format!("  {}. ", number + 1), &format!("{}: {meaning}", cause.kind));
-            out.paragraph("     look at: ", &cause.look);
+            if !cause.look.is_empty() {
+                out.paragraph("     look at: ", &cause.look);
+            }
         }
     }
     remedy(&mut out, primary, catalogue, environment);
@@ -90,7 +92,8 @@ fn head(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue) {
         Confidence::Medium => "medium confidence",
         Confidence::Low => "low confidence",
     };
-    out.line(&format!("PRIMARY   {} ({confidence}: {basis})", kind.unwrap_or("kind unknown")));
+    let name = kind.map_or_else(|| key(primary, catalogue), str::to_owned);
+    out.line(&format!("PRIMARY   {name} ({confidence}: {basis})"));
     out.line("");
     let known = kind.and_then(|kind| catalogue.kind(kind));
     if let Some(entry) = catalogue.by_id(&primary.id) {
@@ -103,6 +106,11 @@ fn head(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue) {
     if let Some(entry) = catalogue.by_id(&primary.id) {
         out.paragraph("record    ", &format!("{}, {} {}", entry.record.id, entry.record.repo, entry.record.slug));
     }
+}
+
+/// The code or message of a verdict's record.
+fn key(verdict: &Verdict, catalogue: &Catalogue) -> String {
+    catalogue.by_id(&verdict.id).map_or("", |entry| entry.record.key()).to_owned()
 }
 
 fn evidence(out: &mut Paper, primary: &Verdict) {

@@ -131,10 +131,13 @@ impl<'a> Reading<'a> {
             .filter_map(|rule| match rule.target {
                 Target::Code(entry) => Some((*rule, entry, Tier::Code)),
                 Target::Message(entry) => Some((*rule, entry, Tier::Message)),
+                Target::Alike(entry) => Some((*rule, entry, Tier::Alike)),
                 Target::Near(..) => None,
             })
             .collect();
-        ranked.sort_by_key(|(rule, entry, tier)| (self.scanner.roles[*entry], *tier, Reverse(rule.weight), *entry));
+        ranked.sort_by_key(|(rule, entry, tier)| {
+            (*tier == Tier::Alike, self.scanner.roles[*entry], *tier, Reverse(rule.weight), *entry)
+        });
         let &(rule, entry, tier) = ranked.first()?;
         let mut rivals: Vec<usize> = Vec::new();
         for (_, other, _) in ranked {
