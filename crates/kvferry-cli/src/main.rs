@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod catalogue;
 mod codes;
 mod demo;
+mod explain;
 mod output;
 mod probe;
 mod settings;
@@ -44,6 +46,13 @@ enum Command {
         /// A code such as register.unmapped, or a family of codes such as register
         code: Option<String>,
     },
+    /// Say what logs or a message mean: the cause, whose side, how to mend it, how to verify that
+    ///
+    /// Exit code 0: something was found, 1: nothing was found, 2: bad usage.
+    Explain(explain::Args),
+    /// Look into the catalogue of errors around KV-cache transfer
+    #[command(subcommand)]
+    Catalogue(catalogue::Command),
     /// Move bytes between two processes of this host and show how fast, or what forbids it
     Probe(probe::Args),
     /// One of the two processes of a probe
@@ -61,6 +70,8 @@ fn main() -> ExitCode {
         Command::Demo { args } => demo::exec(&args),
         Command::Settings => settings::show(),
         Command::Codes { code } => codes::show(code.as_deref()),
+        Command::Explain(args) => explain::run(&args),
+        Command::Catalogue(command) => catalogue::run(command),
         Command::Probe(args) => probe::run(&args),
         Command::ProbeSide(args) => probe::side(&args),
         Command::Bench(args) => bench::run(args),

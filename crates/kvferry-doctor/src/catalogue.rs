@@ -163,3 +163,6 @@ impl Catalogue {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

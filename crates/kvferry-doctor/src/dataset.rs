@@ -174,3 +174,6 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), DatasetError> {
     Ok(())
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -91,3 +91,6 @@ pub(crate) fn canonical(name: &str) -> Option<&'static str> {
     TABLE.iter().find(|(_, known, _)| *known == name).map(|(_, known, _)| *known)
 }
 
+
+#[cfg(test)]
+mod tests;

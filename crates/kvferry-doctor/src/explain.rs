@@ -197,3 +197,6 @@ pub fn files<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<E
     Explainer::built_in().files(paths)
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -34,3 +34,6 @@ pub fn dataset(data: &[u8]) {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ mod formula;
 
 pub use self::check::{Fault, check, check_stored};
 pub use self::formula::{id, pattern, slug};
-pub(crate) use self::formula::{is_placeholder_start, pieces};
+pub(crate) use self::formula::pieces;
 
 /// The name under which errors of kvferry itself are stored; an export replaces it by the real repository.
 pub const OWN_REPO: &str = "kvferry/kvferry";
@@ -189,3 +189,6 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> 
     Option::deserialize(deserializer)
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -77,3 +77,6 @@ fn words(line: &[u8]) -> BTreeSet<String> {
         .collect()
 }
 
+
+#[cfg(test)]
+mod tests;

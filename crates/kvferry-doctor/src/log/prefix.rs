@@ -297,3 +297,6 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -201,3 +201,6 @@ fn automaton(needles: &[&str]) -> AhoCorasick {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

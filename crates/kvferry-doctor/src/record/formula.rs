@@ -64,14 +64,9 @@ pub(crate) fn pieces(message: &str, c_too: bool) -> Vec<&str> {
     parts
 }
 
-/// Whether a placeholder may begin with this character.
-pub(crate) fn is_placeholder_start(letter: char) -> bool {
-    matches!(letter, '$' | '%' | '{')
-}
-
 /// The length of the placeholder that `text` begins with.
 fn placeholder(text: &str, c_too: bool) -> Option<usize> {
-    if !text.starts_with(is_placeholder_start) {
+    if !text.starts_with(['$', '%', '{']) {
         return None;
     }
     if let Some(inner) = text.strip_prefix("${") {

@@ -221,3 +221,6 @@ impl Paper {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

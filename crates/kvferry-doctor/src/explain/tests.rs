@@ -1,0 +1,118 @@
+use std::io::Cursor;
+
+use super::*;
+use crate::report::{json, text as report};
+use crate::kind::Environment;
+
+const SEED_ID: &str = "75f97e832a3e9a92";
+const PREFILL: &str = "\
+[1735787045.678901] [gpu-a:4711 :0]  ib_md.c:291  UCX  ERROR ibv_reg_mr(address=0x7f3a00000000, length=4096, access=0xf) failed: Cannot allocate memory
+E0102 03:04:05.678901 4711 nixl_agent.cpp:470] registerMem: registration failed for the specified or all potential backends
+nixl_cu12._bindings.nixlBackendError: NIXL_ERR_BACKEND
+";
+const DECODE: &str = "\
+[2026-11-30 10:11:12 TP0] KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead
+[2026-11-30 10:11:13 TP0] remote mooncake session 192.0.2.7:16000 is not alive
+";
+
+fn together(inputs: &[&str]) -> Explanation {
+    let named = inputs.iter().map(|input| (format!("{:.12}", input), Cursor::new(input.as_bytes().to_vec())));
+    Explainer::built_in().inputs(named).expect("memory")
+}
+
+fn key(explanation: &Explanation) -> Option<(String, Option<String>)> {
+    explanation.primary.as_ref().map(|primary| (primary.id.clone(), primary.kind.clone()))
+}
+
+#[test]
+fn the_seeds_message_leads_to_its_record_and_its_candidates() {
+    let explanation = text("NIXL memory registration failed for VRAM kv tensors");
+    let primary = explanation.primary.as_ref().expect("found");
+    assert_eq!(primary.id, SEED_ID);
+    assert_eq!(primary.confidence, Confidence::Medium);
+    assert!(primary.candidates.len() >= 5);
+    let shown = report(&explanation, Catalogue::built_in(), Environment::K8s);
+    for cause in &primary.candidates {
+        assert!(shown.contains(&cause.kind), "{shown}");
+    }
+    assert!(shown.contains("The text alone does not decide") && shown.contains("look at: "), "{shown}");
+}
+
+#[test]
+fn consequences_give_way_to_the_cause_also_in_the_other_hosts_log() {
+    for inputs in [[PREFILL, DECODE], [DECODE, PREFILL]] {
+        let explanation = together(&inputs);
+        let primary = explanation.primary.as_ref().expect("found");
+        assert_eq!(primary.kind.as_deref(), Some("memlock-limit"));
+        assert_eq!(primary.confidence, Confidence::High);
+        assert!(explanation.secondary.len() >= 3, "{:?}", explanation.secondary);
+    }
+    let alone = together(&[DECODE]);
+    assert_eq!(alone.primary.expect("promoted").confidence, Confidence::Low);
+}
+
+#[test]
+fn the_first_of_two_certain_causes_wins() {
+    let first = "address is null (register.null)\nUCP version is incompatible, required: 1.18, actual: 1.12\n";
+    let second = "UCP version is incompatible, required: 1.18, actual: 1.12\naddress is null (register.null)\n";
+    assert_eq!(text(first).primary.and_then(|p| p.kind).as_deref(), Some("null-allocation"));
+    assert_eq!(text(second).primary.and_then(|p| p.kind).as_deref(), Some("ucx-version"));
+}
+
+#[test]
+fn repeated_lines_change_no_primary() {
+    for log in [PREFILL, DECODE] {
+        let twice: String = log.lines().flat_map(|line| [line, "\n", line, "\n"]).collect();
+        assert_eq!(key(&text(&twice)), key(&text(log)));
+    }
+}
+
+#[test]
+fn a_candidate_that_another_line_shows_comes_first() {
+    let log = "\
+UCX  WARN  transports 'cuda_ipc','cuda_copy' are not available, please use one or more of: tcp
+Exception: NIXL memory registration failed for VRAM kv tensors
+";
+    let explanation = text(log);
+    assert_eq!(explanation.primary.as_ref().and_then(|p| p.kind.as_deref()), Some("ucx-no-cuda"));
+}
+
+#[test]
+fn nothing_is_an_answer() {
+    for log in ["", "\n\n", "all is well\n", "the kettle failed to boil"] {
+        let explanation = text(log);
+        assert!(!explanation.is_found(), "{log:?}: {explanation:?}");
+        assert!(report(&explanation, Catalogue::built_in(), Environment::Bare).starts_with("no confident match"));
+    }
+}
+
+#[test]
+fn words_alike_are_said_to_be_no_more() {
+    let explanation = text("page size of decode server and prefill server mismatch, must be the same value on both servers");
+    let primary = explanation.primary.as_ref().expect("found");
+    assert_eq!(primary.confidence, Confidence::Low);
+    assert!(report(&explanation, Catalogue::built_in(), Environment::Bare).contains("low confidence"));
+}
+
+#[test]
+fn json_has_what_programs_read() {
+    let explanation = together(&[PREFILL, DECODE]);
+    let json = json(&explanation, Catalogue::built_in(), Environment::Docker);
+    let keys = |value: &serde_json::Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&json["primary"]), ["confidence", "evidence", "id", "kind", "slug"]);
+    assert_eq!(keys(&json["secondary"][0]), ["confidence", "evidence", "id", "kind", "slug"]);
+    assert_eq!(json["primary"]["evidence"][0]["line"], 1);
+    assert_eq!(json["primary"]["confidence"], "high");
+    assert!(json["others"].is_array());
+    assert_eq!(json["detail"]["environment"], "docker");
+    assert!(json["detail"]["fix"][0].as_str().is_some_and(|fix| fix.contains("--ulimit memlock")));
+}
+
+#[test]
+fn each_environment_has_its_own_commands() {
+    let explanation = text(PREFILL);
+    let shown = |environment| report(&explanation, Catalogue::built_in(), environment);
+    assert!(shown(Environment::Bare).contains("limits.d"));
+    assert!(shown(Environment::Docker).contains("--ulimit memlock=-1:-1"));
+    assert!(shown(Environment::K8s).contains("containerd"));
+}

@@ -1,0 +1,74 @@
+use super::*;
+use crate::explain::Explainer;
+
+fn scan(text: &[u8]) -> Scan {
+    let scanner = Scanner::new(Catalogue::built_in());
+    let mut scan = Scan::default();
+    scanner.read(0, &mut &*text, &mut scan).expect("memory");
+    scan
+}
+
+#[test]
+fn lines_keep_their_numbers_over_blocks() {
+    let mut log = "an ordinary line of a log that says nothing\n".repeat(60_000);
+    assert!(log.len() > 2 * BLOCK);
+    log.push_str("E0821 10:11:12.123456 1 a.cpp:1] address is null (register.null)\n");
+    log.push_str(&"more\n".repeat(10));
+    let scan = scan(log.as_bytes());
+    assert_eq!(scan.findings.len(), 1);
+    assert_eq!(scan.findings[0].places[0].line, 60_001);
+    assert_eq!(scan.lines, 60_011);
+    assert_eq!(scan.bytes, log.len() as u64);
+}
+
+#[test]
+fn repeats_are_folded_and_counted() {
+    let log = "region 3: address is null (register.null)\n".repeat(5_000);
+    let scan = scan(log.as_bytes());
+    assert_eq!(scan.findings.len(), 1);
+    assert_eq!(scan.findings[0].count, 5_000);
+    assert_eq!(scan.findings[0].places.len(), 3);
+}
+
+#[test]
+fn colours_carriage_returns_json_and_bad_bytes_hide_nothing() {
+    for log in [
+        &b"\x1b[31mERROR\x1b[0m region 3: address is \x1b[1mnull (register.null)\x1b[0m\r\n"[..],
+        b"{\"log\":\"\\u001b[31mERROR\\u001b[0m address is null (register.null)\\n\",\"stream\":\"stderr\"}\n",
+        b"\xff\xfe\xc3 address is null (register.null) \xff\n",
+        b"address is null (register.null)",
+    ] {
+        assert_eq!(scan(log).findings.len(), 1, "{}", String::from_utf8_lossy(log));
+    }
+}
+
+#[test]
+fn frames_of_a_traceback_quote_errors_and_its_end_is_one() {
+    let log = "\
+(Worker pid=1) ERROR 11-30 10:14:00 [core.py:1] Traceback (most recent call last):
+(Worker pid=1) ERROR 11-30 10:14:00 [core.py:1]   File \"conn.py\", line 12, in register
+(Worker pid=2) INFO 11-30 10:14:00 [core.py:1] something else
+(Worker pid=1) ERROR 11-30 10:14:00 [core.py:1]     raise Exception(\"NIXL memory registration failed for aux tensors\")
+(Worker pid=1) ERROR 11-30 10:14:00 [core.py:1] Exception: NIXL memory registration failed for aux tensors
+";
+    let scan = scan(log.as_bytes());
+    assert_eq!(scan.findings.len(), 1);
+    assert_eq!(scan.findings[0].places.iter().map(|place| place.line).collect::<Vec<_>>(), [5]);
+}
+
+#[test]
+fn a_system_error_on_the_next_line_counts() {
+    let explainer = Explainer::built_in();
+    let with = explainer.text("Couldn't register MR\nerrno: 12\n");
+    assert_eq!(with.primary.and_then(|primary| primary.kind).as_deref(), Some("memlock-limit"));
+    let without = explainer.text("Couldn't register MR\n");
+    assert!(!without.primary.expect("found").candidates.is_empty());
+}
+
+#[test]
+fn a_line_without_end_is_read_in_bounded_memory() {
+    let mut log = vec![b'x'; 3 * BLOCK];
+    log.extend_from_slice(b"\naddress is null (register.null)\n");
+    let scan = scan(&log);
+    assert_eq!(scan.findings.len(), 1);
+}
