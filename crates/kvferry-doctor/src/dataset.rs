@@ -100,8 +100,8 @@ pub fn parse(at: &str, text: &str, found: &mut Vec<Found>, errors: &mut Vec<Data
 }
 
 fn parse_one(at: &str, text: &str, found: &mut Vec<Found>, errors: &mut Vec<DatasetError>) {
-    let in_envelope = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text)
-        .is_ok_and(|object| object.contains_key("record"));
+    let first = serde_json::Deserializer::from_str(text).into_iter::<serde_json::Value>().next();
+    let in_envelope = matches!(first, Some(Ok(value)) if value.get("record").is_some());
     let parsed = if in_envelope {
         read_value::<Envelope>(text).map(|envelope| (envelope.record, Some(envelope.dataset_version)))
     } else {

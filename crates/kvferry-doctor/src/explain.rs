@@ -84,6 +84,8 @@ pub enum Basis {
     Code,
     /// The message.
     Message,
+    /// The same failure in other words.
+    Alike,
     /// The message, with a system error or other words that decide between its causes.
     Discriminated,
     /// The message, of which several causes remain.

@@ -40,7 +40,7 @@ pub(crate) enum Target {
     /// The message of the entry of this index.
     Message(usize),
     /// The failure of the entry of this index, in other words.
-    Alike(usize),
+    Alike(usize, usize),
     /// The condition on other lines of an entry's discriminator.
     Near(usize, usize),
 }
@@ -97,8 +97,8 @@ pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
         for source in entry.side.rules.iter().cloned().chain(derived) {
             add(&entry.at, source, Target::Message(index));
         }
-        for source in &entry.side.alike {
-            add(&entry.at, source.clone(), Target::Alike(index));
+        for (number, alike) in entry.side.alike.iter().enumerate() {
+            add(&entry.at, alike.rule.clone(), Target::Alike(index, number));
         }
         for (number, condition) in entry.side.discriminators.iter().enumerate() {
             if let Some(near) = &condition.near {

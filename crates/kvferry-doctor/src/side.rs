@@ -16,9 +16,9 @@ pub struct Side {
     /// Rules beside the one that follows from the message: regular expressions on a line without its prefix.
     #[serde(default, rename = "match")]
     pub rules: Vec<String>,
-    /// Rules for the same failure in the words of other programs; they count on lines that fit no other rule.
+    /// The same failure in the words of other programs; this counts on lines that fit no other rule.
     #[serde(default)]
-    pub alike: Vec<String>,
+    pub alike: Vec<Alike>,
     /// What decides between causes; the first that holds does.
     #[serde(default)]
     pub discriminators: Vec<Discriminator>,
@@ -33,6 +33,19 @@ pub struct Side {
     pub peer: Vec<String>,
     /// Lines as a real log shows them.
     pub examples: Vec<String>,
+}
+
+/// A failure in other words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alike {
+    /// A regular expression on a line without its prefix.
+    pub rule: String,
+    /// The kind, if these words tell it; else what the record says of it.
+    pub kind: Option<String>,
+    /// Other kinds that the words leave possible, most likely first.
+    #[serde(default)]
+    pub or: Vec<String>,
 }
 
 /// Whether a message tells the cause or follows from something else.

@@ -81,7 +81,8 @@ fn additions_belong_to_records_and_use_known_kinds_and_errors() {
     assert_eq!(ids, records);
     for Entry { at, side, .. } in catalogue.entries() {
         let conditions = side.discriminators.iter().flat_map(|c| std::iter::once(&c.kind).chain(&c.or));
-        for kind in side.kind.iter().chain(conditions).chain(side.causes.iter().map(|cause| &cause.kind)) {
+        let alike = side.alike.iter().flat_map(|alike| alike.kind.iter().chain(&alike.or));
+        for kind in side.kind.iter().chain(conditions).chain(alike).chain(side.causes.iter().map(|cause| &cause.kind)) {
             assert!(catalogue.kind(kind).is_some(), "{at}: no kind {kind:?}");
         }
         for name in side.discriminators.iter().flat_map(|condition| &condition.errno) {

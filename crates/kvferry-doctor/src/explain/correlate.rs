@@ -46,18 +46,20 @@ pub(super) fn correlate(catalogue: &Catalogue, scanner: &Scanner, mut scan: Scan
         primaries.push(secondaries.remove(0));
     }
     explained_by_another(&mut primaries);
-    let mut others = Vec::new();
+    let (mut others, mut same_lines) = (Vec::new(), Vec::new());
     let mut rest = primaries.into_iter();
     let primary = rest.next().map(|first| {
         others.extend(candidates(&first, names, only_consequences));
-        let rivals = rivals(catalogue, &first, names);
+        let rivals = rivals(catalogue, &first, names, Role::Primary);
+        same_lines = self::rivals(catalogue, &first, names, Role::Secondary);
         let verdict = verdict(&first, names, only_consequences);
         others.extend(rest.map(|one| verdict_of_other(&one, names)));
         others.extend(rivals);
         verdict
     });
     distinct(&mut others, primary.as_ref());
-    let secondary = secondaries.iter().map(|one| verdict_of_other(one, names)).collect();
+    let mut secondary: Vec<_> = secondaries.iter().map(|one| verdict_of_other(one, names)).collect();
+    secondary.extend(same_lines);
     Explanation { primary, others, secondary, lines, bytes }
 }
 
@@ -68,9 +70,15 @@ fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decide
     let condition = side.discriminators.iter().enumerate().take(32).find(|(number, condition)| {
         holds(*number) && (condition.near.is_none() || scan.near.contains(&(finding.entry, *number)))
     });
-    let left = condition.map_or(&[][..], |(_, condition)| condition.or.as_slice());
+    let alike = finding.alike.and_then(|number| side.alike.get(number));
+    let left = match (alike, condition) {
+        (Some(alike), _) => alike.or.as_slice(),
+        (None, Some((_, condition))) => condition.or.as_slice(),
+        (None, None) => &[],
+    };
     let (kind, basis) = match (condition, &side.kind, finding.tier) {
         (_, kind, Tier::Fuzzy) => (kind.clone(), Basis::Fuzzy),
+        _ if alike.is_some() => (alike.and_then(|alike| alike.kind.clone()), Basis::Alike),
         (Some((_, condition)), _, _) => (Some(condition.kind.clone()), Basis::Discriminated),
         (None, Some(kind), Tier::Code) => (Some(kind.clone()), Basis::Code),
         (None, Some(kind), _) => (Some(kind.clone()), Basis::Message),
@@ -106,6 +114,7 @@ fn fuzzy(scanner: &Scanner, scan: &Scan) -> Option<Finding> {
         tier: Tier::Fuzzy,
         weight: 0,
         level: None,
+        alike: None,
         holds: 0,
         count: 1,
         places: vec![best.2.clone()],
@@ -150,6 +159,7 @@ fn rank(one: &Decided<'_>) -> impl Ord {
     (
         one.entry.side.role,
         is_mild,
+        one.finding.tier == Tier::Alike,
         is_undecided,
         one.finding.ordinal,
         level,
@@ -176,6 +186,7 @@ fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verd
         _ if only_consequences => Confidence::Low,
         _ if !one.candidates.is_empty() => Confidence::Medium,
         Basis::Undecided => Confidence::Medium,
+        Basis::Alike => Confidence::Medium,
         Basis::Code | Basis::Message | Basis::Discriminated => Confidence::High,
     };
     let evidence = one.finding.places.iter().map(|place| Evidence {
@@ -211,11 +222,11 @@ fn candidates(one: &Decided<'_>, names: &[String], only_consequences: bool) -> V
     .collect()
 }
 
-/// Other records that fit the primary's lines.
-fn rivals(catalogue: &Catalogue, one: &Decided<'_>, names: &[String]) -> Vec<Verdict> {
+/// Other records of a role that fit the primary's lines.
+fn rivals(catalogue: &Catalogue, one: &Decided<'_>, names: &[String], role: Role) -> Vec<Verdict> {
     let entries = one.finding.rivals.iter().map(|rival| &catalogue.entries()[*rival]);
     entries
-        .filter(|entry| entry.side.role == Role::Primary)
+        .filter(|entry| entry.side.role == role)
         .map(|entry| Verdict {
             id: entry.record.id.clone(),
             slug: entry.record.slug.clone(),

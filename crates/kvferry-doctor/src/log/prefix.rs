@@ -54,6 +54,11 @@ fn piece(line: &mut Stripped<'_>) {
     match first {
         b'[' | b'(' => group(line),
         b'0'..=b'9' => line.text = one_blank(after_number(text)),
+        // UCX aligns its sources to the right.
+        b' ' => {
+            let rest = source(text.trim_ascii_start()).map(<[u8]>::trim_ascii_start);
+            line.text = rest.filter(|rest| rest.starts_with(b"UCX ")).unwrap_or(text);
+        }
         b'-' => line.text = text.strip_prefix(b"- ").unwrap_or(text),
         b't' if text.starts_with(b"time=") => logrus(line),
         b'l' if text.starts_with(b"libfabric:") => libfabric(line),
@@ -103,7 +108,9 @@ fn group(line: &mut Stripped<'_>) {
     let has_digit = inner.iter().any(u8::is_ascii_digit);
     let is_time = inner.first().is_some_and(u8::is_ascii_digit)
         && inner.iter().filter(|byte| matches!(byte, b':' | b'.' | b'-' | b',')).count() > 0;
-    let is_place = has_digit && memchr(b':', inner).is_some() && memchr(b' ', inner).is_none();
+    // UCX pads its process: `[host:4711 :0]`.
+    let is_padding = |pair: &[u8]| pair[0] != b' ' || matches!(pair[1], b' ' | b':');
+    let is_place = has_digit && memchr(b':', inner).is_some() && inner.windows(2).all(is_padding);
     let is_padded = !inner.is_empty() && inner.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b' ' | b'.' | b','));
     let is_rank = inner.len() < 24
         && has_digit

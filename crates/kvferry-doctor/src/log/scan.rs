@@ -10,6 +10,7 @@ use self::reading::Reading;
 use super::{Fuzzy, Level};
 use crate::catalogue::Catalogue;
 use crate::errno;
+use crate::record::OWN_REPO;
 use crate::rule::{Rule, rules};
 use crate::side::{Discriminator, Role};
 
@@ -59,6 +60,8 @@ pub(crate) struct Finding {
     pub(crate) weight: usize,
     /// The gravest level of its lines.
     pub(crate) level: Option<Level>,
+    /// The other words by which it was recognised, if those tell its kind.
+    pub(crate) alike: Option<usize>,
     /// Which of the entry's discriminators hold by line and errno.
     pub(crate) holds: u32,
     /// How often.
@@ -97,7 +100,10 @@ pub(crate) struct Scanner {
     /// The same without hints.
     without_hints: AhoCorasick,
     roles: Vec<Role>,
+    own: Vec<bool>,
     discriminators: Vec<Vec<Condition>>,
+    /// For each entry, which of its other words tell the kind.
+    telling: Vec<Vec<bool>>,
     /// The fuzzy tier.
     pub(crate) fuzzy: Fuzzy,
 }
@@ -132,7 +138,9 @@ impl Scanner {
             starts: by_needle.into_values().collect(),
             rules,
             roles: entries.iter().map(|entry| entry.side.role).collect(),
+            own: entries.iter().map(|entry| entry.record.repo == OWN_REPO).collect(),
             discriminators: entries.iter().map(|e| e.side.discriminators.iter().map(condition).collect()).collect(),
+            telling: entries.iter().map(|e| e.side.alike.iter().map(|alike| alike.kind.is_some()).collect()).collect(),
             fuzzy: Fuzzy::new(catalogue),
         }
     }

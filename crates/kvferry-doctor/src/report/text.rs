@@ -83,6 +83,7 @@ fn head(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue) {
     let basis = match primary.basis {
         Basis::Code => "an exact code",
         Basis::Message => "the message",
+        Basis::Alike => "the same failure in other words",
         Basis::Discriminated => "the message, and what decides between its causes",
         Basis::Undecided => "the most likely of several causes",
         Basis::Fuzzy => "words alike, no more",

@@ -38,7 +38,7 @@ pub(super) struct Reading<'a> {
     /// A finding whose system error may follow on one of the next lines.
     pending: Option<Pending>,
     /// Findings of this input: entry and discriminators that hold, to the index in `scan`.
-    known: HashMap<(usize, u32), usize>,
+    known: HashMap<(usize, u32, Option<usize>), usize>,
     ordinals: usize,
     hints: u32,
     seen_unknown: HashSet<Vec<u8>>,
@@ -50,6 +50,7 @@ struct Pending {
     weight: usize,
     level: Option<Level>,
     holds: u32,
+    alike: Option<usize>,
     place: Place,
     rivals: Vec<usize>,
     lines_left: u8,
@@ -131,12 +132,14 @@ impl<'a> Reading<'a> {
             .filter_map(|rule| match rule.target {
                 Target::Code(entry) => Some((*rule, entry, Tier::Code)),
                 Target::Message(entry) => Some((*rule, entry, Tier::Message)),
-                Target::Alike(entry) => Some((*rule, entry, Tier::Alike)),
+                Target::Alike(entry, _) => Some((*rule, entry, Tier::Alike)),
                 Target::Near(..) => None,
             })
             .collect();
         ranked.sort_by_key(|(rule, entry, tier)| {
-            (*tier == Tier::Alike, self.scanner.roles[*entry], *tier, Reverse(rule.weight), *entry)
+            // Our own codes say all there is to say; those of others say less than the message around them.
+            let is_own = *tier == Tier::Code && self.scanner.own[*entry];
+            (*tier == Tier::Alike, self.scanner.roles[*entry], !is_own, Reverse(rule.weight), *entry)
         });
         let &(rule, entry, tier) = ranked.first()?;
         let mut rivals: Vec<usize> = Vec::new();
@@ -159,6 +162,10 @@ impl<'a> Reading<'a> {
             weight: rule.weight,
             level: line.level,
             holds,
+            alike: match rule.target {
+                Target::Alike(entry, number) => Some(number).filter(|number| self.scanner.telling[entry][*number]),
+                _ => None,
+            },
             place: Place { file: self.file, line: self.line + 1, text: excerpt(line.text) },
             rivals,
             lines_left: LINES_FOR_ERRNO,
@@ -184,15 +191,17 @@ impl<'a> Reading<'a> {
 
     fn commit(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        let Pending { entry, tier, weight, level, holds, place, rivals, .. } = pending;
-        let index = *self.known.entry((entry, holds)).or_insert_with(|| {
-            let known = self.scan.findings.iter().position(|known| known.entry == entry && known.holds == holds);
+        let Pending { entry, tier, weight, level, holds, alike, place, rivals, .. } = pending;
+        let index = *self.known.entry((entry, holds, alike)).or_insert_with(|| {
+            let is_same = |known: &Finding| (known.entry, known.holds, known.alike) == (entry, holds, alike);
+            let known = self.scan.findings.iter().position(is_same);
             let index = known.unwrap_or_else(|| {
                 self.scan.findings.push(Finding {
                     entry,
                     tier,
                     weight,
                     level,
+                    alike,
                     holds,
                     count: 0,
                     places: Vec::new(),
