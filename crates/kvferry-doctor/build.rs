@@ -15,7 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut sides = Map::new();
     for folder in sorted(&catalogue)?.into_iter().filter(|path| path.is_dir()) {
         let is_side = folder.ends_with("side");
-        for file in sorted(&folder)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "json")) {
+        for file in sorted(&folder)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "json"))
+        {
             let text = fs::read_to_string(&file)?;
             let value: Value =
                 serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;

@@ -108,7 +108,12 @@ fn list(entries: &[&Entry]) -> String {
         .iter()
         .map(|entry| {
             let record = &entry.record;
-            [record.id.as_str(), entry.side.kind.as_deref().unwrap_or("-"), record.repo.as_str(), record.slug.as_str()]
+            [
+                record.id.as_str(),
+                entry.side.kind.as_deref().unwrap_or("-"),
+                record.repo.as_str(),
+                record.slug.as_str(),
+            ]
         })
         .collect();
     output::columns(&rows)
@@ -116,7 +121,9 @@ fn list(entries: &[&Entry]) -> String {
 
 fn show(catalogue: &Catalogue, name: &str, json: bool) -> Result<ExitCode> {
     let Some(entry) = catalogue.find(name) else {
-        output::complain(&format!("error: no record has the id, slug or code {name:?}; `kvferry catalogue search` finds by words"));
+        output::complain(&format!(
+            "error: no record has the id, slug or code {name:?}; `kvferry catalogue search` finds by words"
+        ));
         return Ok(ExitCode::from(NONSENSE));
     };
     if json {
@@ -189,7 +196,9 @@ fn export(catalogue: &Catalogue, args: &Export) -> Result<ExitCode> {
     }
     write(args, &records)?;
     if left_out > 0 {
-        output::complain(&format!("{left_out} records of kvferry itself need --repo and --sha; they were left out"));
+        output::complain(&format!(
+            "{left_out} records of kvferry itself need --repo and --sha; they were left out"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

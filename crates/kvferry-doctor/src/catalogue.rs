@@ -163,6 +163,5 @@ impl Catalogue {
     }
 }
 
-
 #[cfg(test)]
 mod tests;

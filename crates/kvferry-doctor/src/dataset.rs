@@ -163,8 +163,10 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), DatasetError> {
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_record = ["json", "jsonl", "txt"].iter().any(|ext| path.extension().is_some_and(|e| e == *ext));
-        let is_index = ["manifest.json", "index.json", "repos.json", "side", "repos"].contains(&name.as_str());
+        let is_record =
+            ["json", "jsonl", "txt"].iter().any(|ext| path.extension().is_some_and(|e| e == *ext));
+        let is_index =
+            ["manifest.json", "index.json", "repos.json", "side", "repos"].contains(&name.as_str());
         if path.is_dir() && !is_index {
             collect(&path, files)?;
         } else if path.is_file() && is_record && !is_index {
@@ -173,7 +175,6 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), DatasetError> {
     }
     Ok(())
 }
-
 
 #[cfg(test)]
 mod tests;

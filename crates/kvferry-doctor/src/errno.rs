@@ -57,7 +57,9 @@ const ALIASES: &[(&str, &str)] = &[("EWOULDBLOCK", "EAGAIN"), ("ENOTSUP", "EOPNO
 /// A number that is said to be an error: `[12]`, `(22)`, `errno: 110`, `error 14`, `err(-11)`, `rc=-12`,
 /// `ret -22`.
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r"(?:\b(?:errno|err|error|rc|ret|status|returned)\b\s?(?:code)?\s?[:=(]{0,2}\s?|[\[(])-?(\d{1,3})(?:[\])]|\W|$)")
+    compile(
+        r"(?:\b(?:errno|err|error|rc|ret|status|returned)\b\s?(?:code)?\s?[:=(]{0,2}\s?|[\[(])-?(\d{1,3})(?:[\])]|\W|$)",
+    )
 });
 static NAME: LazyLock<Regex> = LazyLock::new(|| compile(r"\bE[A-Z0-9]{3,14}\b"));
 static TEXT: LazyLock<Regex> = LazyLock::new(|| {
@@ -74,9 +76,13 @@ pub(crate) fn find(line: &[u8]) -> Option<&'static str> {
             line[found.start()..].len() >= known.len()
                 && line[found.start()..found.start() + known.len()].eq_ignore_ascii_case(known.as_bytes())
         });
-        return named.max_by_key(|(_, _, known)| known.len()).map(|(_, name, _)| *name).filter(|_| !text.is_empty());
+        return named
+            .max_by_key(|(_, _, known)| known.len())
+            .map(|(_, name, _)| *name)
+            .filter(|_| !text.is_empty());
     }
-    let by_name = NAME.find_iter(line).find_map(|found| canonical(std::str::from_utf8(found.as_bytes()).ok()?));
+    let by_name =
+        NAME.find_iter(line).find_map(|found| canonical(std::str::from_utf8(found.as_bytes()).ok()?));
     by_name.or_else(|| {
         NUMBER.captures_iter(line).find_map(|found| {
             let number: u16 = std::str::from_utf8(found.get(1)?.as_bytes()).ok()?.parse().ok()?;
@@ -90,7 +96,6 @@ pub(crate) fn canonical(name: &str) -> Option<&'static str> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     TABLE.iter().find(|(_, known, _)| *known == name).map(|(_, known, _)| *known)
 }
-
 
 #[cfg(test)]
 mod tests;

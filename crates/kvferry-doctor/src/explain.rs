@@ -157,7 +157,8 @@ impl Explainer {
         let mut inputs = Vec::new();
         for path in paths {
             let name = path.as_ref().display().to_string();
-            let file = File::open(&path).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+            let file = File::open(&path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
             inputs.push((name, file));
         }
         self.inputs(inputs)
@@ -198,7 +199,6 @@ pub fn text(text: &str) -> Explanation {
 pub fn files<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<Explanation> {
     Explainer::built_in().files(paths)
 }
-
 
 #[cfg(test)]
 mod tests;

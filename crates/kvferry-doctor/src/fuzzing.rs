@@ -2,8 +2,8 @@
 
 use crate::dataset;
 use crate::explain::Explainer;
-use crate::report::{json, text};
 use crate::kind::Environment;
+use crate::report::{json, text};
 
 /// Explains `data` as a log and writes both reports.
 ///
@@ -33,7 +33,6 @@ pub fn dataset(data: &[u8]) {
         assert_eq!(again.first().map(|again| &again.record), Some(&one.record));
     }
 }
-
 
 #[cfg(test)]
 mod tests;

@@ -81,7 +81,8 @@ impl Environment {
     pub fn detect() -> Self {
         if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
             Self::K8s
-        } else if ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| std::path::Path::new(mark).exists()) {
+        } else if ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| std::path::Path::new(mark).exists())
+        {
             Self::Docker
         } else {
             Self::Bare

@@ -8,8 +8,8 @@ mod check;
 mod formula;
 
 pub use self::check::{Fault, check, check_stored};
-pub use self::formula::{id, pattern, slug};
 pub(crate) use self::formula::pieces;
+pub use self::formula::{id, pattern, slug};
 
 /// The name under which errors of kvferry itself are stored; an export replaces it by the real repository.
 pub const OWN_REPO: &str = "kvferry/kvferry";
@@ -188,7 +188,6 @@ impl Record {
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(deserializer)
 }
-
 
 #[cfg(test)]
 mod tests;

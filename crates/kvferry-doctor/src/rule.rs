@@ -119,6 +119,5 @@ fn code_rule(code: &str) -> String {
     format!(r"(?:^|[^\w.]){}(?:$|[^\w.]|\.(?:$|\W))", regex::escape(code))
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@ use kvferry_doctor::side::Role;
 
 fn logs() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/healthy");
-    let mut logs: Vec<_> = fs::read_dir(folder).expect("readable").map(|entry| entry.expect("entry").path()).collect();
+    let mut logs: Vec<_> =
+        fs::read_dir(folder).expect("readable").map(|entry| entry.expect("entry").path()).collect();
     logs.sort();
     logs
 }
@@ -29,14 +30,17 @@ fn healthy_logs_give_no_finding() {
 /// A healthy log with one cause, and consequences of it before and after.
 #[test]
 fn among_noise_the_cause_comes_first() {
-    let secondary = "KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead";
+    let secondary =
+        "KVTransferError(bootstrap_room=7): Failed to get kvcache from prefill instance, it might be dead";
     let noise = fs::read_to_string(&logs()[0]).expect("readable");
     let mut checked = 0;
     for entry in Catalogue::built_in().entries().iter().filter(|entry| entry.side.role == Role::Primary) {
         for example in &entry.side.examples {
             let alone = Explainer::built_in().text(example).primary;
-            let mixed = Explainer::built_in().text(&format!("{noise}\n{secondary}\n{example}\n{noise}\n{secondary}\n"));
-            let key = |verdict: &Option<kvferry_doctor::explain::Verdict>| verdict.as_ref().map(|v| v.id.clone());
+            let mixed = Explainer::built_in()
+                .text(&format!("{noise}\n{secondary}\n{example}\n{noise}\n{secondary}\n"));
+            let key =
+                |verdict: &Option<kvferry_doctor::explain::Verdict>| verdict.as_ref().map(|v| v.id.clone());
             assert_eq!(key(&mixed.primary), key(&alone), "{example}");
             checked += 1;
         }

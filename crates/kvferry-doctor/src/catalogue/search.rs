@@ -32,7 +32,8 @@ impl Catalogue {
     pub fn search(&self, question: &str) -> Vec<Hit<'_>> {
         if let Some(entry) = self.find(question) {
             let others = self.entries().iter().filter(|other| {
-                other.record.id != entry.record.id && other.record.error_code.as_deref() == Some(question.trim())
+                other.record.id != entry.record.id
+                    && other.record.error_code.as_deref() == Some(question.trim())
             });
             return std::iter::once(entry).chain(others).map(|entry| Hit { entry, score: 10.0 }).collect();
         }
@@ -42,7 +43,9 @@ impl Catalogue {
             .iter()
             .filter_map(|entry| Some(Hit { entry, score: score(entry, &words)? }))
             .collect();
-        hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.entry.record.id.cmp(&b.entry.record.id)));
+        hits.sort_by(|a, b| {
+            b.score.total_cmp(&a.score).then_with(|| a.entry.record.id.cmp(&b.entry.record.id))
+        });
         hits.truncate(MOST_HITS);
         hits
     }
@@ -66,7 +69,8 @@ fn score(entry: &Entry, words: &[String]) -> Option<f64> {
     ];
     let mut sum = 0.0;
     for word in words {
-        let best = weighted.iter().filter(|(_, text)| text.contains(word.as_str())).map(|(weight, _)| *weight);
+        let best =
+            weighted.iter().filter(|(_, text)| text.contains(word.as_str())).map(|(weight, _)| *weight);
         sum += best.fold(None, |best: Option<f64>, weight| Some(best.map_or(weight, |b| b.max(weight))))?;
     }
     #[expect(clippy::cast_precision_loss, reason = "a question has few words")]

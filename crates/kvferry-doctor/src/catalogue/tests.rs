@@ -33,7 +33,12 @@ fn foreign_records_copy_no_code_and_name_the_commit() {
             assert_eq!(record.background_tag, entry.side.kind, "{}", entry.at);
         }
         let (url, sha) = (record.github_url.as_deref(), record.analyzed_sha.as_deref());
-        let expected = format!("https://github.com/{}/blob/{}/{}", record.repo, sha.unwrap_or_default(), record.file_path);
+        let expected = format!(
+            "https://github.com/{}/blob/{}/{}",
+            record.repo,
+            sha.unwrap_or_default(),
+            record.file_path
+        );
         assert!(url.is_some_and(|url| url.starts_with(&expected)), "{}: {url:?}", entry.at);
     }
 }
@@ -62,7 +67,8 @@ fn own_records_are_valid_once_they_are_located() {
         assert_eq!(check(&located), [], "{}", entry.at);
         if entry.record.is_own() {
             let line = located.line_number.unwrap_or_else(|| panic!("{} is not in its file", entry.at));
-            let source = std::fs::read_to_string(folder().join("..").join(&located.file_path)).expect("readable");
+            let source =
+                std::fs::read_to_string(folder().join("..").join(&located.file_path)).expect("readable");
             assert!(source.lines().nth(line as usize - 1).is_some_and(|line| line.contains(located.key())));
         }
     }
@@ -72,9 +78,12 @@ fn own_records_are_valid_once_they_are_located() {
 fn additions_belong_to_records_and_use_known_kinds_and_errors() {
     let catalogue = Catalogue::built_in();
     let mut ids = BTreeSet::new();
-    for file in std::fs::read_dir(folder().join("side")).expect("readable").map(|file| file.expect("entry").path()) {
+    for file in
+        std::fs::read_dir(folder().join("side")).expect("readable").map(|file| file.expect("entry").path())
+    {
         let text = std::fs::read_to_string(&file).expect("readable");
-        let sides: BTreeMap<String, Side> = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let sides: BTreeMap<String, Side> =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         ids.extend(sides.into_keys());
     }
     let records: BTreeSet<_> = catalogue.entries().iter().map(|entry| entry.record.id.clone()).collect();
@@ -82,7 +91,9 @@ fn additions_belong_to_records_and_use_known_kinds_and_errors() {
     for Entry { at, side, .. } in catalogue.entries() {
         let conditions = side.discriminators.iter().flat_map(|c| std::iter::once(&c.kind).chain(&c.or));
         let alike = side.alike.iter().flat_map(|alike| alike.kind.iter().chain(&alike.or));
-        for kind in side.kind.iter().chain(conditions).chain(alike).chain(side.causes.iter().map(|cause| &cause.kind)) {
+        for kind in
+            side.kind.iter().chain(conditions).chain(alike).chain(side.causes.iter().map(|cause| &cause.kind))
+        {
             assert!(catalogue.kind(kind).is_some(), "{at}: no kind {kind:?}");
         }
         for name in side.discriminators.iter().flat_map(|condition| &condition.errno) {
@@ -134,7 +145,10 @@ fn records_are_found_by_id_code_slug_and_words() {
     let seed = "75f97e832a3e9a92";
     assert_eq!(catalogue.search(seed)[0].entry.record.id, seed);
     assert_eq!(catalogue.search("register.null")[0].entry.record.slug, "register-null");
-    assert_eq!(catalogue.find("nixl-memory-registration-failed-for-mem-kind-kv").map(|e| e.record.id.as_str()), Some(seed));
+    assert_eq!(
+        catalogue.find("nixl-memory-registration-failed-for-mem-kind-kv").map(|e| e.record.id.as_str()),
+        Some(seed)
+    );
     assert!(catalogue.search("memory registration VRAM kv").iter().any(|hit| hit.entry.record.id == seed));
     assert!(catalogue.search("zebra crossing").is_empty());
     assert!(catalogue.search("  ").is_empty());

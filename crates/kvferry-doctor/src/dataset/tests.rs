@@ -30,9 +30,17 @@ fn envelopes_records_and_lines_are_read() {
 fn errors_name_file_field_and_reason() {
     let unknown = SEED.replacen("\"slug\"", "\"slog\"", 1);
     let (_, errors) = parsed(&unknown);
-    assert!(errors[0].to_string().starts_with("file.json: record.slog: unknown field `slog`"), "{}", errors[0]);
+    assert!(
+        errors[0].to_string().starts_with("file.json: record.slog: unknown field `slog`"),
+        "{}",
+        errors[0]
+    );
     let missing = record().replacen("\"httpStatus\":null,", "", 1);
-    assert!(parsed(&missing).1[0].to_string().contains("missing field `httpStatus`"), "{:?}", parsed(&missing).1);
+    assert!(
+        parsed(&missing).1[0].to_string().contains("missing field `httpStatus`"),
+        "{:?}",
+        parsed(&missing).1
+    );
     let wrong = SEED.replacen("\"lineNumber\":1396", "\"lineNumber\":\"1396\"", 1);
     assert!(parsed(&wrong).1[0].to_string().starts_with("file.json: record.lineNumber: invalid type"));
     let value = SEED.replacen("\"severity\":\"critical\"", "\"severity\":\"awful\"", 1);

@@ -25,7 +25,12 @@ struct Decided<'a> {
     candidates: Vec<Cause>,
 }
 
-pub(super) fn correlate(catalogue: &Catalogue, scanner: &Scanner, mut scan: Scan, names: &[String]) -> Explanation {
+pub(super) fn correlate(
+    catalogue: &Catalogue,
+    scanner: &Scanner,
+    mut scan: Scan,
+    names: &[String],
+) -> Explanation {
     if scan.findings.is_empty() {
         scan.findings.extend(fuzzy(scanner, &scan));
     }
@@ -108,7 +113,9 @@ fn fuzzy(scanner: &Scanner, scan: &Scan) -> Option<Finding> {
         let (entry, score) = scanner.fuzzy.nearest(place.text.as_bytes())?;
         Some((score, entry, place))
     });
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)).then_with(|| b.2.text.cmp(&a.2.text)))?;
+    let best = scored.max_by(|a, b| {
+        a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)).then_with(|| b.2.text.cmp(&a.2.text))
+    })?;
     Some(Finding {
         entry: best.1,
         tier: Tier::Fuzzy,
@@ -173,7 +180,8 @@ fn rank(one: &Decided<'_>) -> impl Ord {
 fn explained_by_another(primaries: &mut [Decided<'_>]) {
     let Some(first) = primaries.first().filter(|first| first.basis == Basis::Undecided) else { return };
     let is_candidate = |one: &Decided<'_>| {
-        !matches!(one.basis, Basis::Undecided | Basis::Fuzzy) && first.candidates.iter().any(|cause| Some(&cause.kind) == one.kind.as_ref())
+        !matches!(one.basis, Basis::Undecided | Basis::Fuzzy)
+            && first.candidates.iter().any(|cause| Some(&cause.kind) == one.kind.as_ref())
     };
     if let Some(at) = primaries.iter().position(is_candidate) {
         primaries[..=at].rotate_right(1);

@@ -7,19 +7,20 @@ use crate::explain::{Explainer, Explanation};
 fn lines() -> impl Strategy<Value = Vec<u8>> {
     let examples: Vec<String> =
         Catalogue::built_in().entries().iter().flat_map(|entry| entry.side.examples.clone()).collect();
-    let line = (prop::sample::select(examples), any::<prop::sample::Index>(), 0..4u8).prop_map(|(line, at, how)| {
-        let mut bytes = line.into_bytes();
-        let at = at.index(bytes.len().max(1)).min(bytes.len());
-        match how {
-            0 => bytes.truncate(at),
-            1 => bytes.insert(at, 0xff),
-            2 => {
-                bytes.splice(at..at, *b"\x1b[31m");
+    let line =
+        (prop::sample::select(examples), any::<prop::sample::Index>(), 0..4u8).prop_map(|(line, at, how)| {
+            let mut bytes = line.into_bytes();
+            let at = at.index(bytes.len().max(1)).min(bytes.len());
+            match how {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, 0xff),
+                2 => {
+                    bytes.splice(at..at, *b"\x1b[31m");
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        bytes
-    });
+            bytes
+        });
     prop::collection::vec(line, 0..12).prop_map(|lines| lines.join(&b"\n"[..]))
 }
 
@@ -80,7 +81,16 @@ proptest! {
 #[test]
 fn hostile_lines_take_bounded_time() {
     let began = std::time::Instant::now();
-    for unit in ["ibv_reg_mr(", "Traceback (most recent call last):\n", "NIXL ", "[", "register ", "\x1b[", "E0821 ", "failed to "] {
+    for unit in [
+        "ibv_reg_mr(",
+        "Traceback (most recent call last):\n",
+        "NIXL ",
+        "[",
+        "register ",
+        "\x1b[",
+        "E0821 ",
+        "failed to ",
+    ] {
         super::explain(unit.repeat((1 << 20) / unit.len()).as_bytes());
     }
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());

@@ -17,7 +17,9 @@ const MOST_WORDS: usize = 80;
 
 /// Paths, numbers and quoted texts, which differ between two lines of one message.
 static NOISE: LazyLock<Regex> = LazyLock::new(|| {
-    compile(r#"(?:/[\w.+-]+){2,}|0x[0-9a-fA-F]+|\{[^{}]*\}|%[-+#0-9.*]*[lhzjt]*[a-zA-Z]|'[^']{0,80}'|"[^"]{0,80}"|\d+"#)
+    compile(
+        r#"(?:/[\w.+-]+){2,}|0x[0-9a-fA-F]+|\{[^{}]*\}|%[-+#0-9.*]*[lhzjt]*[a-zA-Z]|'[^']{0,80}'|"[^"]{0,80}"|\d+"#,
+    )
 });
 static WORD: LazyLock<Regex> = LazyLock::new(|| compile(r"[A-Za-z][A-Za-z_]+"));
 
@@ -76,7 +78,6 @@ fn words(line: &[u8]) -> BTreeSet<String> {
         .map(|word| String::from_utf8_lossy(word.as_bytes()).to_lowercase())
         .collect()
 }
-
 
 #[cfg(test)]
 mod tests;

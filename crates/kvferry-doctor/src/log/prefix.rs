@@ -111,16 +111,20 @@ fn group(line: &mut Stripped<'_>) {
     // UCX pads its process: `[host:4711 :0]`.
     let is_padding = |pair: &[u8]| pair[0] != b' ' || matches!(pair[1], b' ' | b':');
     let is_place = has_digit && memchr(b':', inner).is_some() && inner.windows(2).all(is_padding);
-    let is_padded = !inner.is_empty() && inner.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b' ' | b'.' | b','));
+    let is_padded = !inner.is_empty()
+        && inner.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b' ' | b'.' | b','));
     let is_rank = inner.len() < 24
         && has_digit
-        && [&b"TP"[..], b"DP", b"PP", b"rank", b"Rank", b"RANK", b"Gloo"].iter().any(|name| inner.starts_with(name));
+        && [&b"TP"[..], b"DP", b"PP", b"rank", b"Rank", b"RANK", b"Gloo"]
+            .iter()
+            .any(|name| inner.starts_with(name));
     if names_process || is_pod {
         line.writer ^= hash(inner);
     }
     if names_process || is_pod || is_time || is_place || is_padded || is_rank {
         // mpirun's `[1,0]<stderr>:`
-        let rest = rest.strip_prefix(b"<stderr>:").or_else(|| rest.strip_prefix(b"<stdout>:")).unwrap_or(rest);
+        let rest =
+            rest.strip_prefix(b"<stderr>:").or_else(|| rest.strip_prefix(b"<stdout>:")).unwrap_or(rest);
         line.text = rest.strip_prefix(b": ").unwrap_or(rest);
     }
 }
@@ -130,7 +134,11 @@ fn after_number(text: &[u8]) -> &[u8] {
     let date = text.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'/')).unwrap_or(text.len());
     let is_date = date >= 5 && text[..date].iter().any(|byte| matches!(byte, b'-' | b'/'));
     let rest = if is_date { &text[date..] } else { text };
-    let rest = if is_date { rest.strip_prefix(b"T").or_else(|| rest.strip_prefix(b" ")).unwrap_or(rest) } else { rest };
+    let rest = if is_date {
+        rest.strip_prefix(b"T").or_else(|| rest.strip_prefix(b" ")).unwrap_or(rest)
+    } else {
+        rest
+    };
     let clock = rest
         .iter()
         .position(|byte| !matches!(byte, b'0'..=b'9' | b':' | b'.' | b',' | b'+' | b'-'))
@@ -143,7 +151,12 @@ fn after_number(text: &[u8]) -> &[u8] {
         return rest.strip_prefix(b" -").map_or(rest, |after| after);
     }
     // A rank: `3: message`.
-    if !is_date && clock <= 5 && rest[..clock].ends_with(b":") && colons == 1 && rest.get(clock) == Some(&b' ') {
+    if !is_date
+        && clock <= 5
+        && rest[..clock].ends_with(b":")
+        && colons == 1
+        && rest.get(clock) == Some(&b' ')
+    {
         return &rest[clock..];
     }
     text
@@ -165,7 +178,9 @@ fn level_word(text: &[u8]) -> Option<(Level, &[u8])> {
     };
     // Python's default form: `ERROR:module.name:message`.
     if let Some(named) = rest.strip_prefix(b":") {
-        let name = named.iter().position(|byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'));
+        let name = named
+            .iter()
+            .position(|byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'));
         if let Some(name) = name.filter(|name| *name > 0 && named.get(*name) == Some(&b':')) {
             return Some((level, &named[name + 1..]));
         }
@@ -205,10 +220,13 @@ fn glog(text: &[u8]) -> Option<(Level, &[u8])> {
 
 /// `file.cpp:123] `, `file.c:246  ` or `core.py:708] `; several, and after UCX's own blank.
 fn source(text: &[u8]) -> Option<&[u8]> {
-    let end = text.iter().position(|byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'/' | b'-' | b'+'))?;
+    let end = text.iter().position(
+        |byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'/' | b'-' | b'+'),
+    )?;
     let name = &text[..end];
     let extension = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
-    let known: &[&[u8]] = &[b"c", b"cc", b"cpp", b"cu", b"cxx", b"h", b"hpp", b"cuh", b"inl", b"py", b"rs", b"go"];
+    let known: &[&[u8]] =
+        &[b"c", b"cc", b"cpp", b"cu", b"cxx", b"h", b"hpp", b"cuh", b"inl", b"py", b"rs", b"go"];
     if name.len() == extension.len() || !known.contains(&extension) {
         return None;
     }
@@ -216,7 +234,8 @@ fn source(text: &[u8]) -> Option<&[u8]> {
     let digits = rest.iter().position(|byte| !byte.is_ascii_digit()).filter(|digits| *digits > 0)?;
     let rest = &rest[digits..];
     let rest = rest.strip_prefix(b"]").or_else(|| rest.strip_prefix(b":")).unwrap_or(rest);
-    rest.starts_with(b" ").then(|| if rest.starts_with(b"  ") { rest.trim_ascii_start() } else { one_blank(rest) })
+    rest.starts_with(b" ")
+        .then(|| if rest.starts_with(b"  ") { rest.trim_ascii_start() } else { one_blank(rest) })
 }
 
 /// The `UCX` between UCX's source and level.
@@ -263,7 +282,9 @@ fn module(text: &[u8]) -> Option<&[u8]> {
 
 /// `prefill-1  | ` of docker compose.
 fn compose(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = text.iter().position(|byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.'))?;
+    let end = text
+        .iter()
+        .position(|byte| !matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.'))?;
     let rest = text[end..].strip_prefix(b" ")?.trim_ascii_start().strip_prefix(b"|")?;
     Some((&text[..end], one_blank(rest)))
 }
@@ -303,7 +324,6 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.hash(&mut hasher);
     hasher.finish()
 }
-
 
 #[cfg(test)]
 mod tests;

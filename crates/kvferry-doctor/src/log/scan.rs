@@ -21,8 +21,24 @@ const BLOCK: usize = 1 << 20;
 const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Words of lines that may report an error which no rule knows.
 const HINTS: &[&str] = &[
-    "error", "fail", "exception", "refused", "timed out", "timeout", "unable to", "cannot", "can't", "denied", "mismatch",
-    "not found", "invalid", "abort", "fatal", "not supported", "unsupported", "not available",
+    "error",
+    "fail",
+    "exception",
+    "refused",
+    "timed out",
+    "timeout",
+    "unable to",
+    "cannot",
+    "can't",
+    "denied",
+    "mismatch",
+    "not found",
+    "invalid",
+    "abort",
+    "fatal",
+    "not supported",
+    "unsupported",
+    "not available",
 ];
 
 /// Where a finding was seen.
@@ -139,8 +155,14 @@ impl Scanner {
             rules,
             roles: entries.iter().map(|entry| entry.side.role).collect(),
             own: entries.iter().map(|entry| entry.record.repo == OWN_REPO).collect(),
-            discriminators: entries.iter().map(|e| e.side.discriminators.iter().map(condition).collect()).collect(),
-            telling: entries.iter().map(|e| e.side.alike.iter().map(|alike| alike.kind.is_some()).collect()).collect(),
+            discriminators: entries
+                .iter()
+                .map(|e| e.side.discriminators.iter().map(condition).collect())
+                .collect(),
+            telling: entries
+                .iter()
+                .map(|e| e.side.alike.iter().map(|alike| alike.kind.is_some()).collect())
+                .collect(),
             fuzzy: Fuzzy::new(catalogue),
         }
     }
@@ -202,13 +224,15 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8], filled: &mut usize, bytes: &mut
 }
 
 fn automaton(needles: &[&str]) -> AhoCorasick {
-    let built = AhoCorasickBuilder::new().ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).build(needles);
+    let built = AhoCorasickBuilder::new()
+        .ascii_case_insensitive(true)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(needles);
     match built {
         Ok(automaton) => automaton,
         Err(error) => unreachable!("some hundred short needles: {error}"),
     }
 }
-
 
 #[cfg(test)]
 mod tests;

@@ -48,7 +48,9 @@ pub fn check_stored(record: &Record) -> Vec<Fault> {
     };
     check(is_hex(&record.id, 16), "id", &|| format!("{:?} is not 16 hex digits", record.id));
     let id = id(&record.repo, record.key(), &record.file_path);
-    check(record.id == id, "id", &|| format!("{} does not follow from repo, message and path: {id} does", record.id));
+    check(record.id == id, "id", &|| {
+        format!("{} does not follow from repo, message and path: {id} does", record.id)
+    });
     check(is_repo(&record.repo), "repo", &|| format!("{:?} is not owner/name", record.repo));
     let slug = slug(record.key());
     check(slug_fits(&record.slug, &slug), "slug", &|| {
@@ -78,7 +80,12 @@ pub fn check_stored(record: &Record) -> Vec<Fault> {
     for (field, list) in [("solutions", &record.solutions), ("preventionTips", &record.prevention_tips)] {
         check(list.iter().all(|text| !text.trim().is_empty()), field, &|| "holds an empty text".to_owned());
     }
-    for tag in record.tags.iter().map(|tag| ("tags", tag)).chain(record.background_tag.iter().map(|tag| ("backgroundTag", tag))) {
+    for tag in record
+        .tags
+        .iter()
+        .map(|tag| ("tags", tag))
+        .chain(record.background_tag.iter().map(|tag| ("backgroundTag", tag)))
+    {
         check(is_kebab(tag.1), tag.0, &|| format!("{:?} is not lower-case kebab", tag.1));
     }
     check(record.http_status.is_none_or(|status| (100..600).contains(&status)), "httpStatus", &|| {
@@ -86,7 +93,9 @@ pub fn check_stored(record: &Record) -> Vec<Fault> {
     });
     check(record.line_number != Some(0), "lineNumber", &|| "counts from 1".to_owned());
     check_source(record, &mut check);
-    check(is_time(&record.analyzed_at), "analyzedAt", &|| format!("{:?} is no ISO time in UTC", record.analyzed_at));
+    check(is_time(&record.analyzed_at), "analyzedAt", &|| {
+        format!("{:?} is no ISO time in UTC", record.analyzed_at)
+    });
     check(record.schema_version == SCHEMA_VERSION, "schemaVersion", &|| {
         format!("{} instead of {SCHEMA_VERSION}", record.schema_version)
     });
@@ -96,7 +105,9 @@ pub fn check_stored(record: &Record) -> Vec<Fault> {
 fn check_source(record: &Record, check: &mut impl FnMut(bool, &'static str, &dyn Fn() -> String)) {
     let span = (record.source_code_start, record.source_code_end);
     let lines = record.source_code.as_ref().map_or(0, |source| source.lines().count());
-    check(lines <= MOST_SOURCE_LINES, "sourceCode", &|| format!("{lines} lines, {MOST_SOURCE_LINES} at most"));
+    check(lines <= MOST_SOURCE_LINES, "sourceCode", &|| {
+        format!("{lines} lines, {MOST_SOURCE_LINES} at most")
+    });
     check(
         record.source_code.is_some() == span.0.is_some() && span.0.is_some() == span.1.is_some(),
         "sourceCodeStart",
@@ -117,7 +128,8 @@ fn fault(field: &'static str, reason: impl Into<String>) -> Fault {
 /// The formula's slug, or that with a number where two messages of a repository have the same.
 fn slug_fits(slug: &str, formula: &str) -> bool {
     slug.strip_prefix(formula).is_some_and(|rest| {
-        rest.is_empty() || rest.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok_and(|n| n > 1))
+        rest.is_empty()
+            || rest.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok_and(|n| n > 1))
     })
 }
 
@@ -133,18 +145,23 @@ fn is_repo(text: &str) -> bool {
 }
 
 fn is_kebab(text: &str) -> bool {
-    text.split('-').all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+    text.split('-')
+        .all(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
 }
 
 /// `2026-08-28T05:10:05.995Z`, with or without the fraction.
 fn is_time(text: &str) -> bool {
-    let Some((seconds, fraction)) = text.strip_suffix('Z').map(|text| text.split_once('.').unwrap_or((text, "0")))
+    let Some((seconds, fraction)) =
+        text.strip_suffix('Z').map(|text| text.split_once('.').unwrap_or((text, "0")))
     else {
         return false;
     };
     let form = "0000-00-00T00:00:00";
     seconds.len() == form.len()
-        && seconds.bytes().zip(form.bytes()).all(|(byte, form)| if form == b'0' { byte.is_ascii_digit() } else { byte == form })
+        && seconds
+            .bytes()
+            .zip(form.bytes())
+            .all(|(byte, form)| if form == b'0' { byte.is_ascii_digit() } else { byte == form })
         && !fraction.is_empty()
         && fraction.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -32,7 +32,13 @@ pub fn text(explanation: &Explanation, catalogue: &Catalogue, environment: Envir
         }
     }
     remedy(&mut out, primary, catalogue, environment);
-    list(&mut out, "Others, which the text allows or the logs speak of as well", &explanation.others, primary, catalogue);
+    list(
+        &mut out,
+        "Others, which the text allows or the logs speak of as well",
+        &explanation.others,
+        primary,
+        catalogue,
+    );
     list(&mut out, "Consequences, not causes", &explanation.secondary, primary, catalogue);
     out.text
 }
@@ -105,7 +111,10 @@ fn head(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue) {
         out.paragraph("side      ", known.side.describe());
     }
     if let Some(entry) = catalogue.by_id(&primary.id) {
-        out.paragraph("record    ", &format!("{}, {} {}", entry.record.id, entry.record.repo, entry.record.slug));
+        out.paragraph(
+            "record    ",
+            &format!("{}, {} {}", entry.record.id, entry.record.repo, entry.record.slug),
+        );
     }
 }
 
@@ -129,7 +138,11 @@ fn remedy(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue, environment
     let entry = catalogue.by_id(&primary.id);
     let kind = primary.kind.as_deref().and_then(|kind| catalogue.kind(kind));
     if let Some(kind) = kind {
-        let which = if primary.candidates.is_empty() { String::new() } else { " if it is the first candidate".to_owned() };
+        let which = if primary.candidates.is_empty() {
+            String::new()
+        } else {
+            " if it is the first candidate".to_owned()
+        };
         numbered(out, &format!("Fix{which}, on {}", environment.describe()), kind.fix(environment));
         numbered(out, "Verify", &kind.verify);
     }
@@ -147,7 +160,14 @@ fn remedy(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue, environment
         for pair in catalogue.pairs() {
             let text = format!(
                 "{} {} with {} {}: {}; instead {} ({}, {})",
-                pair.component, pair.releases, pair.with, pair.with_releases, pair.symptom, pair.instead, pair.status, pair.source
+                pair.component,
+                pair.releases,
+                pair.with,
+                pair.with_releases,
+                pair.symptom,
+                pair.instead,
+                pair.status,
+                pair.source
             );
             out.paragraph("  - ", &text);
         }
@@ -157,7 +177,8 @@ fn remedy(out: &mut Paper, primary: &Verdict, catalogue: &Catalogue, environment
 fn list(out: &mut Paper, title: &str, verdicts: &[Verdict], primary: &Verdict, catalogue: &Catalogue) {
     // What is listed among the candidates already.
     let listed = |verdict: &&Verdict| {
-        verdict.id != primary.id || !primary.candidates.iter().any(|cause| Some(&cause.kind) == verdict.kind.as_ref())
+        verdict.id != primary.id
+            || !primary.candidates.iter().any(|cause| Some(&cause.kind) == verdict.kind.as_ref())
     };
     let shown: Vec<_> = verdicts.iter().filter(listed).take(MOST_SHOWN).collect();
     if shown.is_empty() {
@@ -166,7 +187,8 @@ fn list(out: &mut Paper, title: &str, verdicts: &[Verdict], primary: &Verdict, c
     out.line("");
     out.line(title);
     for verdict in shown {
-        let at = verdict.evidence.first().map(|place| format!("{}:{}: {}", place.file, place.line, place.text));
+        let at =
+            verdict.evidence.first().map(|place| format!("{}:{}: {}", place.file, place.line, place.text));
         let message = catalogue.by_id(&verdict.id).map_or("", |entry| entry.record.key());
         let times = if verdict.count > 1 { format!(", {} times", verdict.count) } else { String::new() };
         let kind = verdict.kind.as_deref().unwrap_or("kind unknown");
@@ -221,7 +243,6 @@ impl Paper {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests;

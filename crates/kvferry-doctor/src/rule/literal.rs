@@ -39,7 +39,8 @@ pub(crate) fn literals(source: &str) -> Result<Literals, LiteralError> {
         .map_err(|error| LiteralError::Syntax(error.to_string()))?;
     let mut longest = String::new();
     runs(&hir, &mut longest);
-    let needles = needles(&hir).filter(|needles| least(needles) >= LEAST_NEEDLE).ok_or(LiteralError::NoNeedle)?;
+    let needles =
+        needles(&hir).filter(|needles| least(needles) >= LEAST_NEEDLE).ok_or(LiteralError::NoNeedle)?;
     Ok(Literals { needles, weight: weight(&hir), longest })
 }
 

@@ -22,7 +22,11 @@ fn every_foreign_record_has_a_rule() {
 #[test]
 fn no_rule_holds_a_long_literal() {
     let catalogue = Catalogue::built_in();
-    let lines = catalogue.entries().iter().flat_map(|entry| &entry.side.discriminators).filter_map(|c| c.line.clone());
+    let lines = catalogue
+        .entries()
+        .iter()
+        .flat_map(|entry| &entry.side.discriminators)
+        .filter_map(|c| c.line.clone());
     let (rules, _) = rules(catalogue);
     for source in rules.iter().map(|rule| rule.source().to_owned()).chain(lines) {
         let longest = literals(&source).map(|literals| literals.longest).unwrap_or_default();
@@ -57,11 +61,20 @@ fn needles_are_in_every_match() {
 
 #[test]
 fn rules_derived_from_messages_keep_stems_only() {
-    assert_eq!(derive("Failed to register memory {addr}: {error}").as_deref(), Some("Failed to register memory"));
+    assert_eq!(
+        derive("Failed to register memory {addr}: {error}").as_deref(),
+        Some("Failed to register memory")
+    );
     let long = "Request {room} timed out after {elapsed:.1f}s in the phase that nobody would ever have called by so long a name";
-    assert_eq!(derive(long).as_deref(), Some("Request.*?timed out after.*?s in the phase that nobody would ever"));
+    assert_eq!(
+        derive(long).as_deref(),
+        Some("Request.*?timed out after.*?s in the phase that nobody would ever")
+    );
     assert_eq!(derive("%s(fd=%d) failed"), None, "too little");
-    assert_eq!(derive("shmget(size=%zu flags=0x%x) failed: %m").as_deref(), Some(r"shmget\(size=.*?flags=0x.*?\) failed"));
+    assert_eq!(
+        derive("shmget(size=%zu flags=0x%x) failed: %m").as_deref(),
+        Some(r"shmget\(size=.*?flags=0x.*?\) failed")
+    );
 }
 
 #[test]

@@ -81,8 +81,11 @@ impl<'a> Reading<'a> {
         while at < block.len() {
             if !self.tracebacks.any_open() && self.pending.is_none() && !is_message {
                 // Nothing hangs on the next lines: on to the first that holds a needle.
-                let automaton =
-                    if self.hints < MOST_HINTS { &self.scanner.with_hints } else { &self.scanner.without_hints };
+                let automaton = if self.hints < MOST_HINTS {
+                    &self.scanner.with_hints
+                } else {
+                    &self.scanner.without_hints
+                };
                 let Some(hit) = automaton.find(Input::new(block).range(at..)) else { break };
                 let start = memrchr(b'\n', &block[at..hit.start()]).map_or(at, |end| at + end + 1);
                 self.line += count_lines(&block[at..start]);
@@ -113,7 +116,7 @@ impl<'a> Reading<'a> {
                 self.scan.near.insert((entry, number));
             }
         }
-        match self.best(&matching) {
+        match self.best(&matching, stripped.level) {
             Some((rule, entry, tier, rivals)) => {
                 self.commit();
                 self.hit(&stripped, rule, entry, tier, rivals);
@@ -126,13 +129,18 @@ impl<'a> Reading<'a> {
     }
 
     /// Of the rules that a line fits the one that says most, and what else it might be.
-    fn best<'r>(&self, matching: &[&'r Rule]) -> Option<(&'r Rule, usize, Tier, Vec<usize>)> {
+    fn best<'r>(
+        &self,
+        matching: &[&'r Rule],
+        level: Option<Level>,
+    ) -> Option<(&'r Rule, usize, Tier, Vec<usize>)> {
         let mut ranked: Vec<_> = matching
             .iter()
             .filter_map(|rule| match rule.target {
                 Target::Code(entry) => Some((*rule, entry, Tier::Code)),
                 Target::Message(entry) => Some((*rule, entry, Tier::Message)),
-                Target::Alike(entry, _) => Some((*rule, entry, Tier::Alike)),
+                Target::Alike(entry, _) if level != Some(Level::Info) => Some((*rule, entry, Tier::Alike)),
+                Target::Alike(..) => None,
                 Target::Near(..) => None,
             })
             .collect();
@@ -153,19 +161,26 @@ impl<'a> Reading<'a> {
 
     fn hit(&mut self, line: &Stripped<'_>, rule: &Rule, entry: usize, tier: Tier, rivals: Vec<usize>) {
         let conditions = &self.scanner.discriminators[entry];
-        let errno = if conditions.iter().any(|c| !c.errno.is_empty()) { errno::find(line.text) } else { None };
+        let errno =
+            if conditions.iter().any(|c| !c.errno.is_empty()) { errno::find(line.text) } else { None };
         let holds = holding(conditions, line.text, errno);
         let waits = errno.is_none() && conditions.iter().any(|condition| !condition.errno.is_empty());
+        let alike = match rule.target {
+            Target::Alike(entry, number) => {
+                Some(number).filter(|number| self.scanner.telling[entry][*number])
+            }
+            _ => None,
+        };
+        if !waits && self.is_repeat(entry, holds, alike) {
+            return;
+        }
         self.pending = Some(Pending {
             entry,
             tier,
             weight: rule.weight,
             level: line.level,
             holds,
-            alike: match rule.target {
-                Target::Alike(entry, number) => Some(number).filter(|number| self.scanner.telling[entry][*number]),
-                _ => None,
-            },
+            alike,
             place: Place { file: self.file, line: self.line + 1, text: excerpt(line.text) },
             rivals,
             lines_left: LINES_FOR_ERRNO,
@@ -173,6 +188,16 @@ impl<'a> Reading<'a> {
         if !waits {
             self.commit();
         }
+    }
+
+    /// Counts one more of a finding of which enough places are kept.
+    fn is_repeat(&mut self, entry: usize, holds: u32, alike: Option<usize>) -> bool {
+        let Some(index) = self.known.get(&(entry, holds, alike)) else { return false };
+        let finding = &mut self.scan.findings[*index];
+        let is_full = finding.places.len() >= MOST_PLACES
+            && finding.places.iter().rev().take(MOST_PLACES).all(|place| place.file == self.file);
+        finding.count += u64::from(is_full);
+        is_full
     }
 
     /// A system error alone on a line after a message that waits for one.
@@ -232,11 +257,18 @@ impl<'a> Reading<'a> {
 
     fn keep_unknown(&mut self, line: &Stripped<'_>) {
         let unknown = &mut self.scan.unknown;
-        if self.hints >= MOST_HINTS || unknown.len() >= MOST_UNKNOWN || line.text.trim_ascii().is_empty() {
+        // What a logger calls information is no failure in unknown words.
+        let is_information = line.level == Some(Level::Info);
+        if is_information
+            || self.hints >= MOST_HINTS
+            || unknown.len() >= MOST_UNKNOWN
+            || line.text.trim_ascii().is_empty()
+        {
             return;
         }
         self.hints += 1;
-        let text: Vec<u8> = line.text.iter().copied().filter(|byte| !byte.is_ascii_digit()).take(LONGEST_TEXT).collect();
+        let text: Vec<u8> =
+            line.text.iter().copied().filter(|byte| !byte.is_ascii_digit()).take(LONGEST_TEXT).collect();
         if self.seen_unknown.insert(text) {
             unknown.push(Place { file: self.file, line: self.line + 1, text: excerpt(line.text) });
         }
@@ -252,7 +284,8 @@ impl<'a> Reading<'a> {
 fn holding(conditions: &[Condition], line: &[u8], errno: Option<&'static str>) -> u32 {
     let mut bits = 0;
     for (number, condition) in conditions.iter().enumerate().take(32) {
-        let by_errno = condition.errno.is_empty() || errno.is_some_and(|errno| condition.errno.contains(&errno));
+        let by_errno =
+            condition.errno.is_empty() || errno.is_some_and(|errno| condition.errno.contains(&errno));
         let by_line = condition.line.as_ref().is_none_or(|line_rule| line_rule.is_match(line));
         if by_errno && by_line {
             bits |= 1 << number;
