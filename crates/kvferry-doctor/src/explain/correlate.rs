@@ -59,7 +59,11 @@ pub(super) fn correlate(
         same_lines = self::rivals(catalogue, &first, names, Role::Secondary);
         let verdict = verdict(&first, names, only_consequences);
         others.extend(rest.map(|one| verdict_of_other(&one, names)));
-        others.extend(rivals);
+        // A rival of a kind that is listed already says nothing new.
+        let listed = |kind: &Option<String>| {
+            *kind == first.kind || first.candidates.iter().any(|cause| Some(&cause.kind) == kind.as_ref())
+        };
+        others.extend(rivals.into_iter().filter(|rival| !listed(&rival.kind)));
         verdict
     });
     distinct(&mut others, primary.as_ref());
