@@ -71,7 +71,7 @@ fn nine_of_ten_come_first_and_nearly_all_within_three() {
     table.push_str("\nNot first among the counted:\n\n| record | cause | place | why |\n|---|---|---|---|\n");
     for failure in counted.iter().filter(|failure| place(failure) != Some(1)) {
         let why = UNDECIDABLE.iter().find(|(id, _)| *id == failure.id).map_or("missed", |(_, why)| why);
-        let place = place(failure).map_or("-".to_owned(), |place| place.to_string());
+        let place = place(failure).map_or_else(|| "-".to_owned(), |place| place.to_string());
         let _ = writeln!(table, "| {} | {} | {place} | {why} |", failure.id, failure.kind);
     }
     println!("{table}");

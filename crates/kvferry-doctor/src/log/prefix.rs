@@ -210,9 +210,7 @@ fn glog(text: &[u8]) -> Option<(Level, &[u8])> {
     }
     let rest = text[1 + digits..].strip_prefix(b" ")?;
     let clock = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b':' | b'.'))?;
-    if memchr(b':', &rest[..clock]).is_none() {
-        return None;
-    }
+    memchr(b':', &rest[..clock])?;
     let rest = rest[clock..].trim_ascii_start();
     let thread = rest.iter().position(|byte| !byte.is_ascii_digit())?;
     Some((level, rest[thread..].trim_ascii_start()))
