@@ -61,8 +61,8 @@ proptest! {
             Explainer::built_in().inputs(named).expect("memory")
         };
         let expected = key(&explain([&a, &b, &c]));
-        prop_assert_eq!(key(&explain([&c, &a, &b])), expected.clone());
-        prop_assert_eq!(key(&explain([&b, &a, &c])), expected);
+        prop_assert_eq!(&key(&explain([&c, &a, &b])), &expected);
+        prop_assert_eq!(&key(&explain([&b, &a, &c])), &expected);
     }
 
     #[test]
