@@ -1,9 +1,8 @@
 //! `kvferry bench`: arguments and printing; what is measured, and how, is in kvferry-bench.
 
-use std::env;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
@@ -12,6 +11,7 @@ use kvferry_bench::{
     Bar, BenchOp, BenchPath, Memory, Missing, Opposite, Options, Pattern, PlotFormat, Report, Row, Watch,
 };
 
+use crate::program::Program;
 use crate::{NONSENSE, output};
 
 /// Measures kvferry between two processes of this host, or of two hosts.
@@ -82,11 +82,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let Err(error) = options.check() {
         return Ok(refuse(&error));
     }
-    let program = env::current_exe().context("can't find this program's own file")?;
+    let program = Program::own()?;
     let opposite = match args.connect {
         Some(address) => Opposite::Listening(address),
         None => Opposite::Child(Box::new(move || {
-            let mut command = Command::new(&program);
+            let mut command = program.command();
             command.arg("bench-side");
             command
         })),

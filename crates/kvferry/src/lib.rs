@@ -75,7 +75,7 @@ pub use inbox::Notification;
 pub use kvferry_proto::{
     Block, Blocks, GridRow, Incarnation, MemoryKind, Op, RegionDesc, RegionId, human_size,
 };
-pub use logging::init_logging;
+pub use logging::{init_logging, log_filter};
 pub use path::{Executor, Mechanism, Path, PathReport, Route, WhyNot};
 pub use prepared::{Indices, PreparedList};
 pub use queue::{CompletionQueue, Event};

@@ -37,14 +37,22 @@ const ALLOWED: &str = "LEVEL or TOPIC=LEVEL, separated by commas; levels are off
 /// # Errors
 /// `KVFERRY_LOG` names something that is neither a level nor a topic.
 pub fn init_logging() -> Result<(), SettingsError> {
-    let value = std::env::var_os(VARIABLE);
-    let value = value.as_deref().map(|value| value.to_string_lossy());
-    let filter = filter(value.as_deref().unwrap_or_default())?;
+    let filter = log_filter()?;
     let stderr = std::io::stderr;
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr).with_ansi(stderr().is_terminal());
     // Fails only where a subscriber is installed, and that one is to stay.
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
     Ok(())
+}
+
+/// What `KVFERRY_LOG` asks for, for programs that show the logs in another way than [`init_logging`] does.
+///
+/// # Errors
+/// As there.
+pub fn log_filter() -> Result<Targets, SettingsError> {
+    let value = std::env::var_os(VARIABLE);
+    let value = value.as_deref().map(|value| value.to_string_lossy());
+    filter(value.as_deref().unwrap_or_default())
 }
 
 fn filter(value: &str) -> Result<Targets, SettingsError> {

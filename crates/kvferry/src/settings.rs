@@ -85,6 +85,16 @@ impl Settings {
         environment::read(std::env::var_os)
     }
 
+    /// The settings of the variables that `lookup` finds, which may take some from elsewhere than the environment.
+    ///
+    /// # Errors
+    /// As [`Settings::from_env`].
+    pub fn from_lookup(
+        lookup: impl Fn(&'static str) -> Option<std::ffi::OsString>,
+    ) -> Result<Self, SettingsError> {
+        environment::read(lookup)
+    }
+
     /// Checks the values, as [`Settings::from_env`] does with those of the environment.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
 //! The two processes of a probe as their parent sees them.
 
-use std::env;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, anyhow};
 
 use super::message::Message;
+use crate::program::Program;
 
 /// Longest that one step may take: even 4 GiB at a bad 1 GB/s pass many times.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,8 +25,8 @@ pub(super) struct Sibling {
 impl Sibling {
     /// Starts this same program in one of the two roles.
     pub(super) fn start(role: &'static str, mechanism: &str, mib: u32) -> Result<Self> {
-        let program = env::current_exe().context("can't find this program's own file")?;
-        let mut child = Command::new(program)
+        let mut child = Program::own()?
+            .command()
             .args(["probe-side", role, "--mechanism", mechanism, "--mib", &mib.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
