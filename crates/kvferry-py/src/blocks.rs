@@ -132,3 +132,9 @@ impl Chosen {
         }
     }
 }
+
+/// A number of bytes as people write it: `64 KiB`, `1.2 GiB`.
+#[pyfunction]
+pub(crate) fn human_size(nbytes: u64) -> String {
+    kvferry::human_size(nbytes)
+}

@@ -26,7 +26,7 @@ mod _kvferry {
     #[pymodule_export]
     use crate::bell::Bell;
     #[pymodule_export]
-    use crate::blocks::blocks_from_tuples;
+    use crate::blocks::{blocks_from_tuples, human_size};
     #[pymodule_export]
     use crate::command::run_command;
     #[pymodule_export]

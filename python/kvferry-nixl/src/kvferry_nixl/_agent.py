@@ -1,0 +1,553 @@
+"""The raw agent: handles are numbers, and a number that names nothing is an exception, never a crash."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import kvferry
+import numpy
+from kvferry_nixl import _ucx
+from kvferry_nixl._config import nixlAgentConfig, nixlXferTelemetry, telemetry
+from kvferry_nixl._enums import nixl_mem_t, nixl_status_t, nixl_xfer_op_t
+from kvferry_nixl._errors import (
+    call,
+    nixlCancelledError,
+    nixlInvalidParamError,
+    nixlNoTelemetryError,
+    nixlNotFoundError,
+    nixlNotPostedError,
+    nixlNotSupportedError,
+    nixlRemoteDisconnectError,
+    translate,
+)
+from kvferry_nixl._lists import nixlRegDList, nixlXferDList
+from kvferry_nixl._posix import query
+from kvferry_nixl._registrations import Registrations
+from kvferry_nixl.logging import get_logger
+
+logger = get_logger("kvferry")
+
+NIXL_INIT_AGENT = ""
+
+# nixl's numbers of the memory types to kvferry's.
+KINDS = (0, 1, 3, 4, 2)
+_DRAM, _VRAM = nixl_mem_t.DRAM_SEG, nixl_mem_t.VRAM_SEG
+_OPS = {0: "read", 1: "write"}
+_SUCCESS, _IN_PROG = nixl_status_t.NIXL_SUCCESS, nixl_status_t.NIXL_IN_PROG
+
+# How long the release of a running transfer waits for it to be quiet.
+RELEASE_TIMEOUT = 0.020
+
+
+class Plugin(NamedTuple):
+    """A backend that can be created."""
+
+    parameters: Dict[str, str]
+    memory: List[str]
+
+
+PLUGINS = {
+    "POSIX": Plugin({}, ["FILE_SEG"]),
+    "UCX": Plugin(
+        {"ucx_error_handling_mode": "peer", "num_workers": "1", "ucx_devices": ""}, ["DRAM_SEG", "VRAM_SEG"]
+    ),
+}
+
+
+class _Backend(NamedTuple):
+    name: str
+    parameters: Dict[str, str]
+
+
+class _Transfer:
+    """A transfer with what kvferry does not know of it."""
+
+    __slots__ = ("posted", "started", "transfer")
+
+    def __init__(self, transfer: kvferry.Transfer) -> None:
+        self.transfer = transfer
+        self.posted = False
+        self.started = 0.0
+
+
+class nixlAgent:
+    """An agent by its raw calls. `nixl._api.nixl_agent` is the one to use."""
+
+    # Numbers that no other agent has given out either: an old handle does not hit another's.
+    _numbers = itertools.count(0x10000, 16)
+
+    def __init__(self, name: str, config: nixlAgentConfig) -> None:
+        if not isinstance(config, nixlAgentConfig):
+            raise TypeError(f"an agent is made of a name and a nixlAgentConfig, not {type(config).__name__}")
+        if isinstance(name, bytes):
+            name = name.decode()
+        if not name:
+            raise ValueError("Agent needs a non-empty name")
+        self._name = name
+        self._engine: Optional[kvferry.Agent] = None
+        self._backends: Dict[int, _Backend] = {}
+        self._lists: Dict[int, kvferry.PreparedList] = {}
+        self._transfers: Dict[int, _Transfer] = {}
+        self._registrations = Registrations()
+        self._lock = threading.Lock()
+        self._exchange: Any = None
+        self._telemetry = config.captureTelemetry or _wants_telemetry()
+        self._config = config
+        if config.useListenThread:
+            self._exchanger().listen(config.listenPort)
+
+    # Backends.
+
+    def getAvailPlugins(self) -> List[str]:
+        """Names of the backends that can be created."""
+        return sorted(PLUGINS)
+
+    def getPluginParams(self, name: str) -> Tuple[Dict[str, str], List[str]]:
+        """A backend's parameters with their defaults, and its memory types."""
+        plugin = PLUGINS.get(name)
+        if plugin is None:
+            raise nixlNotFoundError(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
+        return dict(plugin.parameters), list(plugin.memory)
+
+    def createBackend(self, name: str, parameters: Dict[str, str]) -> int:
+        """Creates a backend and returns its handle."""
+        parameters = {str(key): str(value) for key, value in dict(parameters).items()}
+        with self._lock:
+            if name not in PLUGINS:
+                raise nixlNotFoundError(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
+            if any(backend.name == name for backend in self._backends.values()):
+                raise nixlInvalidParamError(f"the backend {name} exists already")
+            if name == "UCX":
+                self._engine = self._start(parameters)
+            handle = next(self._numbers)
+            self._backends[handle] = _Backend(name, parameters)
+            return handle
+
+    def getBackendParams(self, backend: int) -> Tuple[Dict[str, str], List[str]]:
+        """The parameters that a backend was created with, and its memory types."""
+        found = self._backend(backend)
+        return dict(found.parameters), list(PLUGINS[found.name].memory)
+
+    def _start(self, parameters: Dict[str, str]) -> kvferry.Agent:
+        wishes = _ucx.wishes(parameters)
+        for note in wishes.notes:
+            logger.info("%s", note)
+        settings = call(lambda: kvferry.Settings(**wishes.settings))
+        agent = call(kvferry.Agent, self._name, settings)
+        logger.info("kvferry %s: %s", kvferry.__version__, agent.settings)
+        return agent
+
+    def _backend(self, handle: int) -> _Backend:
+        found = self._backends.get(handle)
+        if found is None:
+            raise nixlInvalidParamError(f"{handle:#x} is no handle of a backend")
+        return found
+
+    def _wants(self, backends: Sequence[int], name: str) -> bool:
+        """Whether a call with these backends means that one."""
+        return not backends or any(self._backend(handle).name == name for handle in backends)
+
+    @property
+    def _agent(self) -> kvferry.Agent:
+        if self._engine is None:
+            raise nixlNotFoundError("no backend that transfers is instantiated: create_backend('UCX')")
+        return self._engine
+
+    # Memory.
+
+    def registerMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Registers memory, all of the list or nothing."""
+        _check(descs, nixlRegDList, "registerMem")
+        kind = descs.getType()
+        if kind not in (_DRAM, _VRAM):
+            raise nixlNotSupportedError(f"{kind.name}: kvferry moves host memory; files and objects are not built")
+        if not self._wants(backends, "UCX"):
+            raise nixlNotSupportedError(f"{kind.name} is registered with the backend UCX; others transfer nothing")
+        engine, rows = self._agent, descs._rows()
+        ids = call(engine._register_raw, KINDS[int(kind)], rows)
+        self._registrations.add(int(kind), rows, ids)
+        return _SUCCESS
+
+    def deregisterMem(self, descs: nixlRegDList, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Takes memory back. When it returns, no peer's write can land in it any more."""
+        _check(descs, nixlRegDList, "deregisterMem")
+        engine, kind, rows = self._agent, int(descs.getType()), descs._rows()
+        if not self._wants(backends, "UCX"):
+            raise nixlNotFoundError("the memory is not registered with that backend")
+        ids = self._registrations.take(kind, rows)
+        if ids is None:
+            raise nixlNotFoundError("a descriptor is not registered, or not as often")
+        try:
+            call(engine.deregister, ids)
+        except BaseException:
+            # In quarantine: to be tried again.
+            self._registrations.add(kind, rows, ids)
+            raise
+        return _SUCCESS
+
+    def queryMem(self, descs: nixlRegDList, backend: int) -> List[Optional[Dict[str, str]]]:
+        """What is known of files, by the paths in the descriptors' metadata; None for each that does not exist."""
+        _check(descs, nixlRegDList, "queryMem")
+        name = self._backend(backend).name
+        if name != "POSIX" or descs.getType() != nixl_mem_t.FILE_SEG:
+            raise nixlNotSupportedError(f"the backend {name} answers nothing about {descs.getType().name}")
+        return query([descs[index][3] for index in range(descs.descCount())])
+
+    # Peers and metadata.
+
+    def getLocalMD(self) -> bytes:
+        """What a peer needs to reach this agent."""
+        return call(self._agent.metadata)
+
+    def getLocalPartialMD(
+        self, descs: nixlRegDList, inc_conn_info: bool = False, backends: Sequence[int] = ()
+    ) -> bytes:
+        """The same for some registered descriptors; of none for the connection alone."""
+        _check(descs, nixlRegDList, "getLocalPartialMD")
+        engine, ids = self._agent, self._registrations.find(int(descs.getType()), descs._rows())
+        if ids is None:
+            raise nixlNotFoundError("a descriptor is not registered")
+        return call(engine.partial_metadata, ids, bool(inc_conn_info) or not ids)
+
+    def loadRemoteMD(self, metadata: bytes) -> bytes:
+        """Takes in a peer's metadata and returns its name."""
+        if isinstance(metadata, str):
+            metadata = metadata.encode("utf-8", "surrogateescape")
+        if not isinstance(metadata, (bytes, bytearray, memoryview)):
+            raise TypeError(f"metadata is bytes, not {type(metadata).__name__}")
+        try:
+            return self._agent.load_remote(bytes(metadata)).encode()
+        except kvferry.Error as error:
+            if error.code == "metadata.stale" and "name of this agent" in error.text:
+                raise nixlInvalidParamError("the peer has this agent's own name", error) from error
+            raise translate(error) from error
+
+    def invalidateRemoteMD(self, name: str) -> nixl_status_t:
+        """Forgets a peer."""
+        call(self._agent.remove_remote, as_name(name))
+        return _SUCCESS
+
+    def checkRemoteMD(self, name: str, descs: Optional[nixlXferDList] = None) -> nixl_status_t:
+        """Whether a peer is known and, if there are descriptors, each is within its memory."""
+        rows, kind = None, 0
+        if descs is not None and not descs.isEmpty():
+            _check(descs, nixlXferDList, "checkRemoteMD")
+            rows, kind = descs._rows(), KINDS[int(descs.getType())]
+        if not call(self._agent._check_remote, as_name(name), kind, rows):
+            raise nixlNotFoundError(f"no metadata of {as_name(name)!r} covers that")
+        return _SUCCESS
+
+    def makeConnection(self, name: str, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Connects to a peer now, rather than with the first transfer."""
+        self._reach(as_name(name), self._agent.connect, as_name(name))
+        return _SUCCESS
+
+    def _reach(self, peer: str, function: Any, *args: Any) -> Any:
+        """Calls what may find the peer gone. Where it is, its metadata goes too, so that callers shake hands anew."""
+        try:
+            return function(*args)
+        except kvferry.Error as error:
+            raised = translate(error)
+            if isinstance(raised, nixlRemoteDisconnectError) and error.code != "peer.restarted" and peer != self._name:
+                try:
+                    self._agent.remove_remote(peer)
+                except kvferry.Error:
+                    pass
+            raise raised from error
+
+    # Transfers.
+
+    def prepXferDlist(
+        self, agent_name: str, descs: Any, backend: Sequence[int] = (), mem_type: Optional[nixl_mem_t] = None
+    ) -> int:
+        """Checks a list once, for any number of transfers: an nixlXferDList, or an N x 5 array with a memory type."""
+        if isinstance(descs, numpy.ndarray):
+            if mem_type is None:
+                raise TypeError("a strided array needs a memory type")
+            rows, kind = strided(descs), mem_type
+        else:
+            _check(descs, nixlXferDList, "prepXferDlist")
+            rows, kind = descs._rows(), descs.getType()
+        engine, name, kind = self._agent, as_name(agent_name), KINDS[int(kind)]
+        self._wants(backend, "UCX")
+        if name == NIXL_INIT_AGENT:
+            prepared = call(engine._prepare_local, kind, rows)
+        else:
+            prepared = call(engine._prepare_remote, name, kind, rows)
+        if len(prepared) == 0:
+            raise nixlNotFoundError("there is no block in the list")
+        handle = next(self._numbers)
+        self._lists[handle] = prepared
+        return handle
+
+    def releasedDlistH(self, handle: int) -> nixl_status_t:
+        """Gives a prepared list up; transfers made of it stay."""
+        if self._lists.pop(handle, None) is None:
+            raise nixlInvalidParamError(f"{handle} is no handle of a prepared list")
+        return _SUCCESS
+
+    def makeXferReq(
+        self,
+        operation: nixl_xfer_op_t,
+        local_side: int,
+        local_indices: Any,
+        remote_side: int,
+        remote_indices: Any,
+        notif_msg: Any = b"",
+        backend: Sequence[int] = (),
+        skip_desc_merg: bool = False,
+    ) -> int:
+        """Creates a transfer of blocks of two prepared lists, in pairs."""
+        local, remote = self._lists.get(local_side), self._lists.get(remote_side)
+        if local is None or remote is None:
+            raise nixlInvalidParamError("a side is no handle of a prepared list, or was released")
+        near, far = indices(local_indices), indices(remote_indices)
+        if len(near) == 0 or len(far) == 0:
+            raise nixlInvalidParamError("there is no index")
+        self._wants(backend, "UCX")
+        return self._make(operation, local, near, remote, far, notif_msg, not skip_desc_merg)
+
+    def createXferReq(
+        self,
+        operation: nixl_xfer_op_t,
+        local_descs: nixlXferDList,
+        remote_descs: nixlXferDList,
+        remote_agent: str,
+        notif_msg: Any = b"",
+        backend: Sequence[int] = (),
+    ) -> int:
+        """Creates a transfer of two lists, in pairs."""
+        _check(local_descs, nixlXferDList, "createXferReq")
+        _check(remote_descs, nixlXferDList, "createXferReq")
+        engine = self._agent
+        self._wants(backend, "UCX")
+        if local_descs.isEmpty() or local_descs.descCount() != remote_descs.descCount():
+            raise nixlInvalidParamError("the two lists have different lengths, or none")
+        local = call(engine._prepare_local, KINDS[int(local_descs.getType())], local_descs._rows())
+        kind = KINDS[int(remote_descs.getType())]
+        remote = call(engine._prepare_remote, as_name(remote_agent), kind, remote_descs._rows())
+        return self._make(operation, local, None, remote, None, notif_msg, True)
+
+    def _make(
+        self,
+        operation: nixl_xfer_op_t,
+        local: kvferry.PreparedList,
+        near: Any,
+        remote: kvferry.PreparedList,
+        far: Any,
+        notif_msg: Any,
+        merge: bool,
+    ) -> int:
+        op = _OPS[int(operation)]
+        message = as_message(notif_msg) or None
+        peer = remote.peer or ""
+        try:
+            made = self._reach(peer, self._agent.transfer, op, local, near, remote, far, message, merge)
+        except ValueError as error:
+            # An index that is none: negative, or beyond 32 bits.
+            raise nixlInvalidParamError(str(error)) from error
+        handle = next(self._numbers)
+        self._transfers[handle] = _Transfer(made)
+        return handle
+
+    def _transfer(self, handle: int) -> _Transfer:
+        found = self._transfers.get(handle)
+        if found is None:
+            raise nixlInvalidParamError(f"{handle} is no handle of a transfer, or was released")
+        return found
+
+    def postXferReq(self, reqh: int, notif_msg: Any = b"") -> nixl_status_t:
+        """Starts a transfer and waits for nobody."""
+        found = self._transfer(reqh)
+        message = as_message(notif_msg) or None
+        started = time.time()
+        call(found.transfer.post, message)
+        found.posted, found.started = True, started
+        return _SUCCESS if found.transfer.status == "done" else _IN_PROG
+
+    def getXferStatus(self, handle: int) -> nixl_status_t:
+        """How far a transfer has come; raises what it failed with."""
+        transfer = self._transfer(handle).transfer
+        status = transfer.status
+        if status == "done":
+            return _SUCCESS
+        if status in ("posted", "running"):
+            return _IN_PROG
+        if status == "created":
+            raise nixlNotPostedError("the transfer was never posted")
+        error = transfer.error
+        if error is not None:
+            raise translate(error) from error
+        raise nixlCancelledError("the transfer was cancelled")
+
+    def getXferTelemetry(self, reqh: int) -> nixlXferTelemetry:
+        """What the last post of a transfer measured."""
+        if not self._telemetry:
+            raise nixlNoTelemetryError("telemetry is off: capture_telemetry=True or NIXL_TELEMETRY_ENABLE=y")
+        found = self._transfer(reqh)
+        if not found.posted or found.transfer.status in ("posted", "running"):
+            raise nixlNotPostedError("the transfer has not ended")
+        return telemetry(found.transfer.telemetry(), found.started)
+
+    def estimateXferCost(self, req_handle: int) -> Tuple[int, int, Any]:
+        """Nothing estimates costs here: zeros, and a method without a name."""
+        self._transfer(req_handle)
+        return 0, 0, -1
+
+    def queryXferBackend(self, handle: int) -> int:
+        """The handle of the backend that moves a transfer."""
+        self._transfer(handle)
+        for number, backend in self._backends.items():
+            if backend.name == "UCX":
+                return number
+        raise nixlNotFoundError("no backend moves it")
+
+    def releaseXferReq(self, handle: int) -> nixl_status_t:
+        """Gives a transfer up, cancelling it if it runs. When it returns, nothing of it touches memory any more; if that is
+        not so within 20 ms it raises and keeps the handle."""
+        found = self._transfer(handle)
+        call(found.transfer.release, RELEASE_TIMEOUT)
+        self._transfers.pop(handle, None)
+        return _SUCCESS
+
+    def _abandon(self, handle: int) -> None:
+        """For handles that nobody holds any more: starts the cancel, waits for nothing."""
+        self._transfers.pop(handle, None)
+        self._lists.pop(handle, None)
+
+    # Notifications.
+
+    def getNotifs(self, notif_map: Dict[str, List[bytes]], backends: Sequence[int] = ()) -> Dict[str, List[bytes]]:
+        """Adds what has come in to a map of agents' names."""
+        told = dict(notif_map)
+        for peer, payload in call(self._agent._notifications):
+            told.setdefault(peer, []).append(payload)
+        return told
+
+    def genNotif(self, remote_agent: str, msg: Any, backends: Sequence[int] = ()) -> nixl_status_t:
+        """Sends a notification."""
+        name = as_name(remote_agent)
+        self._wants(backends, "UCX")
+        self._reach(name, self._agent.notify, name, as_message(msg))
+        return _SUCCESS
+
+    # Metadata over sockets and etcd.
+
+    def _exchanger(self) -> Any:
+        if self._exchange is None:
+            from kvferry_nixl._exchange import Exchange
+
+            self._exchange = Exchange(self)
+        return self._exchange
+
+    def sendLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
+        """Sends this agent's metadata to a listener, or puts it into etcd. Does not wait."""
+        self._exchanger().send(self.getLocalMD(), ip_addr, port)
+
+    def sendLocalPartialMD(
+        self,
+        descs: nixlRegDList,
+        inc_conn_info: bool = False,
+        backends: Sequence[int] = (),
+        ip_addr: str = "",
+        port: int = 0,
+        label: str = "",
+    ) -> None:
+        """The same with partial metadata, in etcd under a label."""
+        blob = self.getLocalPartialMD(descs, inc_conn_info, backends)
+        self._exchanger().send(blob, ip_addr, port, label, partial=True)
+
+    def fetchRemoteMD(self, remote_agent: str, ip_addr: str = "", port: int = 0, label: str = "") -> None:
+        """Asks a listener or etcd for a peer's metadata and loads it. Does not wait."""
+        self._exchanger().fetch(as_name(remote_agent), ip_addr, port, label)
+
+    def invalidateLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
+        """Tells a listener to forget this agent, or takes its keys out of etcd. Does not wait."""
+        self._exchanger().invalidate(ip_addr, port)
+
+    # GPU views.
+
+    def prepMemView(self, dlist: Any, backends: Sequence[int] = ()) -> int:
+        """Views for kernels on a GPU: not built."""
+        raise nixlNotSupportedError("GPU views are not built")
+
+    def releaseMemView(self, mvh: int) -> None:
+        """As above."""
+        raise nixlNotSupportedError("GPU views are not built")
+
+    # Beyond the stock calls.
+
+    def stats(self) -> Dict[str, Any]:
+        """Counters of the agent since its start."""
+        return call(self._agent.stats)
+
+    def close(self) -> None:
+        """Ends the agent. The garbage collector does it as well."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close()
+        self._transfers.clear()
+        self._lists.clear()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+
+def _check(given: Any, wanted: type, function: str) -> None:
+    if not isinstance(given, wanted):
+        raise TypeError(f"{function}(): takes an {wanted.__name__}, not {type(given).__name__}")
+
+
+def as_name(name: Any) -> str:
+    """An agent's name, which may come as the bytes that add_remote_agent returns."""
+    if isinstance(name, bytes):
+        return name.decode()
+    if isinstance(name, str):
+        return "" if name == "NIXL_INIT_AGENT" else name
+    raise TypeError(f"an agent's name is str or bytes, not {type(name).__name__}")
+
+
+def as_message(message: Any) -> bytes:
+    """A notification's payload."""
+    if isinstance(message, str):
+        return message.encode()
+    if isinstance(message, (bytes, bytearray, memoryview)):
+        return bytes(message)
+    if message is None:
+        return b""
+    raise TypeError(f"a notification is bytes or str, not {type(message).__name__}")
+
+
+def strided(array: numpy.ndarray) -> numpy.ndarray:
+    """The rows (address, length, device, stride, count) of a strided list."""
+    if array.ndim != 2 or array.shape[1] != 5 or array.dtype not in (numpy.uint64, numpy.int64):
+        raise ValueError("a strided list is an N x 5 array of uint64 or int64")
+    if not array.flags.c_contiguous:
+        raise ValueError("a strided list is C-contiguous")
+    return array.view(numpy.uint64)
+
+
+def indices(given: Any) -> Any:
+    """Indices as kvferry takes them."""
+    if isinstance(given, numpy.ndarray):
+        if given.ndim != 1:
+            raise ValueError("indices numpy array must be 1D")
+        if given.dtype.kind not in "iub":
+            raise ValueError(f"indices are integers, not {given.dtype}")
+        return given if given.dtype.itemsize >= 4 else given.astype(numpy.int32)
+    if hasattr(given, "__array__"):
+        return indices(numpy.asarray(given))
+    listed = list(given)
+    if any(not hasattr(index, "__index__") for index in listed):
+        raise RuntimeError("indices are integers")
+    return listed
+
+
+def _wants_telemetry() -> bool:
+    return os.environ.get("NIXL_TELEMETRY_ENABLE", "").strip().lower() in ("1", "y", "yes", "true", "on", "enable")
+
+
