@@ -485,6 +485,11 @@ class nixlAgent:
         """Counters of the agent since its start."""
         return call(self._agent.stats)
 
+    def __del__(self) -> None:
+        exchange = getattr(self, "_exchange", None)
+        if exchange is not None:
+            exchange.close()
+
     def close(self) -> None:
         """Ends the agent. The garbage collector does it as well."""
         exchange, self._exchange = self._exchange, None
