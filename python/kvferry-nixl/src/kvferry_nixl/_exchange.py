@@ -31,6 +31,9 @@ CONNECTIONS = 32
 """Peers that a listener serves at once."""
 
 
+_warned = False
+
+
 class Refused(ConnectionError):
     """The other end holds another token, or speaks something else."""
 
@@ -118,7 +121,9 @@ class Exchange:
     def listen(self, port: int) -> None:
         """Opens the listener; port 0 is any that is free."""
         everywhere = bool(_token())
-        if not everywhere:
+        global _warned
+        if not everywhere and not _warned:
+            _warned = True
             logger.warning(
                 "the metadata listener has no token: it listens on the loopback device only. Set KVFERRY_TOKEN on both "
                 "ends for others"
