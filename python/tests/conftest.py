@@ -11,6 +11,8 @@ import pytest
 
 os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 for name in [name for name in os.environ if name.startswith(("KVFERRY_", "UCX_", "NIXL_TELEMETRY"))]:
+    if name.startswith("KVFERRY_TEST_"):
+        continue
     del os.environ[name]
 
 POOL = 1 << 20

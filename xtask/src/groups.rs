@@ -19,6 +19,7 @@ use crate::suite::Group;
 use crate::workspace::Workspace;
 
 mod end_to_end;
+mod python;
 
 /// Longest that a build or a check may take; a cold one takes minutes on two cores.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -35,6 +36,7 @@ pub(crate) fn all() -> Vec<Group> {
         group("docs", "cargo doc of all crates, warnings denied", docs),
         group("tests", "unit, integration and process tests", tests),
         group("doctests", "examples in the API's documentation and README", doctests),
+        group("python", "both wheels in an empty environment, and the Python tests", python::run),
         group("loom", "the shared words under every interleaving", loom),
         group("demo-tests", "the demo's own tests, in release", demo_tests),
         group("demo", "the demo with the real model, end to end", end_to_end::run),

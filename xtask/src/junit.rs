@@ -1,4 +1,4 @@
-//! Reading the JUnit report of a `cargo nextest run`.
+//! Reading the JUnit reports of `cargo nextest run` and of pytest.
 
 use roxmltree::{Document, Node, ParsingOptions};
 
@@ -27,12 +27,17 @@ pub(crate) fn parse(xml: &str) -> Result<Outcome, String> {
             case.children().find(|child| child.has_tag_name("failure") || child.has_tag_name("error"));
         if let Some(failure) = failure {
             let how = failure.attribute("type").unwrap_or_default();
+            let message = failure.attribute("message").unwrap_or(how);
             outcome.failed.push(if how.starts_with("test failure") {
                 // An assertion: the text is above, and too long for one line.
                 name
             } else {
-                format!("{name} ({})", failure.attribute("message").unwrap_or(how))
+                format!("{name} ({})", message.lines().next().unwrap_or_default())
             });
+        } else if let Some(skipped) = case.children().find(|child| child.has_tag_name("skipped")) {
+            // pytest's way; nextest has none.
+            let reason = skipped.attribute("message").unwrap_or("no reason given").to_owned();
+            outcome.skipped.push(Skip { name, reason });
         } else if let Some(reason) = skip_reason(output(case)) {
             outcome.skipped.push(Skip { name, reason });
         } else {

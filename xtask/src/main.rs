@@ -15,6 +15,7 @@ mod process;
 mod report;
 mod soak;
 mod suite;
+mod wheel;
 mod workspace;
 
 use workspace::Workspace;
@@ -49,6 +50,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Build the wheels of the Python packages into target/wheels
+    Wheel,
     /// Run every check; the last line is `N passed, N failed`
     Test {
         /// Groups to run, in the suite's order; all of them if none is named
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match cli.task {
         Task::Demo { args } => demo::exec(&workspace, &args),
         Task::Soak { args } => soak::exec(&workspace, &args),
+        Task::Wheel => wheel::exec(&workspace),
         Task::Test { list: true, .. } => {
             print!("{}", suite::list(&groups::all()));
             Ok(ExitCode::SUCCESS)

@@ -66,3 +66,19 @@ fn what_nextest_left_out_is_read_from_its_summary() {
     assert_eq!(left_out(&["     Summary [   0.005s] 7 tests run: 7 passed"]), 0);
     assert_eq!(left_out::<&str>(&[]), 0);
 }
+
+#[test]
+fn the_report_of_pytest_is_read_too() {
+    let outcome = parse(
+        r#"<testsuites><testsuite name="pytest" tests="3">
+<testcase classname="test_a" name="passes" time="0.1"/>
+<testcase classname="test_a" name="fails" time="0.1"><failure message="AssertionError: 1 != 2&#10;more">text</failure></testcase>
+<testcase classname="test_a" name="waits" time="0"><skipped type="pytest.skip" message="no etcd here">x</skipped></testcase>
+</testsuite></testsuites>"#,
+    )
+    .expect("report");
+    assert_eq!(outcome.passed, 1);
+    assert_eq!(outcome.failed, ["test_a fails (AssertionError: 1 != 2)"]);
+    let skip = Skip { name: "test_a waits".to_owned(), reason: "no etcd here".to_owned() };
+    assert_eq!(outcome.skipped, [skip]);
+}

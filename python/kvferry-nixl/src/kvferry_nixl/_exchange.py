@@ -41,12 +41,12 @@ class Refused(ConnectionError):
 class Channel:
     """A connection whose ends have proven that they hold the same token."""
 
-    def __init__(self, connection: socket.socket, server: bool) -> None:
+    def __init__(self, connection: socket.socket, token: bytes, server: bool) -> None:
         connection.settimeout(TIMEOUT)
         self._connection = connection
         self._ours, self._theirs = (b"server", b"client") if server else (b"client", b"server")
         self._sent = self._received = 0
-        key = hashlib.sha256(b"kvferry exchange " + _token()).digest()
+        key = hashlib.sha256(b"kvferry exchange " + token).digest()
         if server:
             nonce = secrets.token_bytes(32)
             connection.sendall(MAGIC + nonce)
@@ -109,6 +109,7 @@ class Exchange:
         self._agent = weakref.ref(agent)
         self._name = agent._name
         self._pid = os.getpid()
+        self._token = os.environ.get("KVFERRY_TOKEN", "").encode()
         self._listener: Optional[socket.socket] = None
         self._lock = threading.Lock()
         self._errands: Dict[str, queue.SimpleQueue] = {}
@@ -120,7 +121,7 @@ class Exchange:
 
     def listen(self, port: int) -> None:
         """Opens the listener; port 0 is any that is free."""
-        everywhere = bool(_token())
+        everywhere = bool(self._token)
         global _warned
         if not everywhere and not _warned:
             _warned = True
@@ -139,14 +140,14 @@ class Exchange:
         self._listener, self.port = listener, listener.getsockname()[1]
         logger.info("MD listener is listening on port %d", self.port)
         slots = threading.BoundedSemaphore(CONNECTIONS)
-        _thread(_accept, listener, self._agent, slots)
+        _thread(_accept, listener, self._token, self._agent, slots)
 
     # Errands.
 
     def send(self, blob: bytes, ip: str, port: int, label: str = "", partial: bool = False) -> None:
         """Sends metadata to a listener, or puts it into etcd."""
         if ip:
-            self._run(f"{ip}:{port}", lambda: _ask(ip, port, b"L" + blob))
+            self._run(f"{ip}:{port}", lambda: self._ask(ip, port, b"L" + blob))
             return
         etcd = self._store()
         key = label or ("partial" if partial else "metadata")
@@ -160,7 +161,7 @@ class Exchange:
 
     def _fetch(self, peer: str, ip: str, port: int, label: str, etcd: Optional[Etcd]) -> None:
         try:
-            blob = _ask(ip, port, b"G") if etcd is None else etcd.get(peer, label, TIMEOUT)
+            blob = self._ask(ip, port, b"G") if etcd is None else etcd.get(peer, label, TIMEOUT)
             agent = self._agent()
             if agent is None or self._closed:
                 return
@@ -173,7 +174,7 @@ class Exchange:
     def invalidate(self, ip: str, port: int) -> None:
         """Has a listener forget this agent, or takes its keys out of etcd."""
         if ip:
-            self._run(f"{ip}:{port}", lambda: _ask(ip, port, b"I" + self._name.encode()))
+            self._run(f"{ip}:{port}", lambda: self._ask(ip, port, b"I" + self._name.encode()))
             return
         etcd = self._store()
         self._run("etcd", lambda: etcd.delete(self._name))
@@ -189,6 +190,9 @@ class Exchange:
             errands.put(None)
         if self._etcd is not None:
             self._etcd.close()
+
+    def _ask(self, ip: str, port: int, question: bytes) -> bytes:
+        return ask(ip, port, self._token, question)
 
     def _store(self) -> Etcd:
         self._usable()
@@ -217,9 +221,10 @@ class Exchange:
         errands.put(errand)
 
 
-def _ask(ip: str, port: int, question: bytes) -> bytes:
+def ask(ip: str, port: int, token: bytes, question: bytes) -> bytes:
+    """Asks a listener one question; its answer."""
     with socket.create_connection((ip, port), TIMEOUT) as connection:
-        channel = Channel(connection, server=False)
+        channel = Channel(connection, token, server=False)
         channel.send(question)
         answer = channel.receive()
     if answer[:1] != b"+":
@@ -227,7 +232,7 @@ def _ask(ip: str, port: int, question: bytes) -> bytes:
     return answer[1:]
 
 
-def _accept(listener: socket.socket, agent: weakref.ref, slots: threading.BoundedSemaphore) -> None:
+def _accept(listener: socket.socket, token: bytes, agent: weakref.ref, slots: threading.BoundedSemaphore) -> None:
     while True:
         try:
             connection, address = listener.accept()
@@ -241,13 +246,15 @@ def _accept(listener: socket.socket, agent: weakref.ref, slots: threading.Bounde
             logger.warning("%s: %d peers are being served already", address[0], CONNECTIONS)
             connection.close()
             continue
-        _thread(_serve, connection, address[0], agent, slots)
+        _thread(_serve, connection, token, address[0], agent, slots)
 
 
-def _serve(connection: socket.socket, whence: str, agent: weakref.ref, slots: threading.BoundedSemaphore) -> None:
+def _serve(
+    connection: socket.socket, token: bytes, whence: str, agent: weakref.ref, slots: threading.BoundedSemaphore
+) -> None:
     try:
         with connection:
-            channel = Channel(connection, server=True)
+            channel = Channel(connection, token, server=True)
             while question := channel.receive():
                 served = agent()
                 if served is None:
@@ -297,10 +304,6 @@ def _shut(listener: socket.socket) -> None:
 
 def _thread(target: Callable[..., None], *args: Any) -> None:
     threading.Thread(target=target, args=args, name="kvferry-exchange", daemon=True).start()
-
-
-def _token() -> bytes:
-    return os.environ.get("KVFERRY_TOKEN", "").encode()
 
 
 def _seal(key: bytes, *parts: bytes) -> bytes:
