@@ -103,11 +103,12 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
     })
 }
 
-/// Code blocks that begin with "```rust file=PATH" and do not hold the file at PATH from the root, its `//!` lines
+/// Code blocks that begin with "```rust file=PATH" or "```python file=PATH" and do not hold the file at PATH from the root, its `//!` lines
 /// left out.
 fn misquotes(root: &Path, text: &str) -> Vec<String> {
-    let blocks = text.split("```rust file=").skip(1);
-    blocks
+    let blocks = |language| text.split(language).skip(1);
+    blocks("```rust file=")
+        .chain(blocks("```python file="))
         .filter_map(|block| {
             let (path, rest) = block.split_once('\n')?;
             let quoted = rest.split("```").next().unwrap_or_default();
@@ -152,6 +153,7 @@ fn parse_command(line: &str) -> Result<(), String> {
             suite::choose(groups::all(), &names).map_err(|error| refused(error.to_string()))?;
         }
         Task::Demo { .. } | Task::Soak { .. } => {}
+        Task::Demo { .. } | Task::Wheel => {}
     }
     Ok(())
 }

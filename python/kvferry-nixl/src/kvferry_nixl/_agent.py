@@ -96,6 +96,7 @@ class nixlAgent:
         self._lock = threading.Lock()
         self._exchange: Any = None
         self._telemetry = config.captureTelemetry or _wants_telemetry()
+        _say_what_is_not_exported()
         self._config = config
         if config.useListenThread:
             self._exchanger().listen(config.listenPort)
@@ -556,3 +557,14 @@ def _wants_telemetry() -> bool:
     return os.environ.get("NIXL_TELEMETRY_ENABLE", "").strip().lower() in ("1", "y", "yes", "true", "on", "enable")
 
 
+_said = False
+
+
+def _say_what_is_not_exported() -> None:
+    global _said
+    given = [name for name in ("NIXL_TELEMETRY_DIR", "NIXL_TELEMETRY_EXPORTER") if os.environ.get(name)]
+    if given and not _said:
+        _said = True
+        logger.warning(
+            "%s: telemetry is not written anywhere; get_xfer_telemetry() and agent.stats() have it", " and ".join(given)
+        )
