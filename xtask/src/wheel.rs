@@ -131,7 +131,8 @@ fn with_first(dir: &Path) -> Result<OsString> {
 /// The only wheel whose name begins so.
 fn find(dir: &Path, start: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
+    let named =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
     let mut found = entries.filter(named);
     match (found.next(), found.next()) {
         (Some(wheel), None) => Ok(wheel),

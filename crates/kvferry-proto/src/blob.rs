@@ -2,6 +2,7 @@
 
 mod contents;
 mod error;
+mod packed;
 mod reader;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,7 @@ const HOST: u16 = 2;
 const ENDPOINTS: u16 = 3;
 const CAPABILITY: u16 = 4;
 const REGIONS: u16 = 5;
+const PACKED_REGIONS: u16 = 8;
 
 /// What one agent tells others about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +93,9 @@ impl Blob {
         if let Some(capability) = &self.capability {
             push_section(&mut out, CAPABILITY, true, |out| put(out, capability))?;
         }
-        if !self.regions.is_empty() {
+        if self.regions.len() >= packed::MANY {
+            push_section(&mut out, PACKED_REGIONS, true, |out| packed::put_regions(out, &self.regions))?;
+        } else if !self.regions.is_empty() {
             push_section(&mut out, REGIONS, true, |out| {
                 put(out, &(self.regions.len() as u32))?;
                 self.regions.iter().try_for_each(|region| put_region(out, region))
@@ -127,6 +131,7 @@ impl Blob {
                 ENDPOINTS => set_once(&mut endpoints, "endpoints", read_endpoints(reader)?)?,
                 CAPABILITY => set_once(&mut capability, "capability", reader.only::<Capability>()?)?,
                 REGIONS => set_once(&mut regions, "regions", read_regions(reader)?)?,
+                PACKED_REGIONS => set_once(&mut regions, "regions", packed::read_regions(reader)?)?,
                 id if section.critical => return Err(BlobError::CriticalSection { id, name }),
                 _ => {}
             }
@@ -228,14 +233,14 @@ fn check_header(bytes: &[u8]) -> Result<(), BlobError> {
     Ok(())
 }
 
-// The numbers from 6 on that have a name are set aside for parts that this version can't read.
+// 6 and 7 are set aside for parts that this version can't read.
 fn section_name(id: u16) -> Option<&'static str> {
     Some(match id {
         IDENTITY => "identity",
         HOST => "host",
         ENDPOINTS => "endpoints",
         CAPABILITY => "capability",
-        REGIONS => "regions",
+        REGIONS | PACKED_REGIONS => "regions",
         6 => "encryption",
         7 => "wire transports",
         _ => return None,

@@ -85,7 +85,8 @@ impl Agent {
 
     /// Says goodbye to the peers and ends the agent's threads, within 100 ms. Transfers fail, registrations end.
     fn close(&self, py: Python<'_>) {
-        let registrations = std::mem::take(&mut *self.registrations.lock().unwrap_or_else(PoisonError::into_inner));
+        let registrations =
+            std::mem::take(&mut *self.registrations.lock().unwrap_or_else(PoisonError::into_inner));
         let agent = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| end(agent, &registrations));
     }
@@ -120,7 +121,12 @@ impl Agent {
     }
 
     /// Registers ranges that the caller keeps mapped until they are deregistered; returns their ids.
-    fn _register_raw(&self, py: Python<'_>, kind: u8, array: PyReadonlyArray2<'_, u64>) -> PyResult<Vec<u64>> {
+    fn _register_raw(
+        &self,
+        py: Python<'_>,
+        kind: u8,
+        array: PyReadonlyArray2<'_, u64>,
+    ) -> PyResult<Vec<u64>> {
         let agent = self.agent(py)?;
         let regions = regions(kind, &array)?;
         // SAFETY: Python's caller vouches for the ranges, as the documentation of the method asks.

@@ -20,9 +20,8 @@ impl Rows {
         match columns {
             3 => {
                 let (rows, _) = items.as_chunks();
-                let block = |[addr, len, dev]: &[u64; 3]| {
-                    Ok(Block { addr: *addr, len: *len, device: device(*dev)? })
-                };
+                let block =
+                    |[addr, len, dev]: &[u64; 3]| Ok(Block { addr: *addr, len: *len, device: device(*dev)? });
                 Ok(Self::Flat(rows.iter().map(block).collect::<PyResult<_>>()?))
             }
             5 => {

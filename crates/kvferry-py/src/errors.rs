@@ -119,4 +119,3 @@ impl Raise for Closed {
 pub(crate) fn bad_value(text: impl Into<String>) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(text.into())
 }
-

@@ -30,7 +30,8 @@ impl Settings {
             }
             values.insert(variable, value.bind(py).str()?.to_string().into());
         }
-        let lookup = |variable: &'static str| values.get(variable).cloned().or_else(|| std::env::var_os(variable));
+        let lookup =
+            |variable: &'static str| values.get(variable).cloned().or_else(|| std::env::var_os(variable));
         Ok(Self { settings: kvferry::Settings::from_lookup(lookup).or_raise(py)? })
     }
 

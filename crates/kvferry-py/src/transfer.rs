@@ -79,7 +79,8 @@ impl Transfer {
         loop {
             // In pieces, so that Ctrl-C is noticed.
             let piece = Duration::from_millis(200);
-            let left = end.map_or(piece, |(timeout, begun)| timeout.saturating_sub(begun.elapsed()).min(piece));
+            let left =
+                end.map_or(piece, |(timeout, begun)| timeout.saturating_sub(begun.elapsed()).min(piece));
             match py.detach(|| transfer.wait(left)) {
                 Ok(Status::Failed(fault)) => return Err(fault.exception(py)),
                 Ok(status) => return Ok(name(&status)),
@@ -207,4 +208,3 @@ impl Drop for Transfer {
         drop(self.lock().take());
     }
 }
-

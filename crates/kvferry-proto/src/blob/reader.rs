@@ -53,7 +53,8 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed()) }
     }
 
-    fn malformed(&self) -> BlobError {
+    /// What was last taken makes no sense.
+    pub(super) fn malformed(&self) -> BlobError {
         BlobError::Malformed { at: self.end - self.rest.len(), what: self.what }
     }
 }

@@ -259,6 +259,68 @@ fn many_regions_stay_small() {
     assert_eq!(Blob::decode(&bytes), Ok(blob));
 }
 
+fn private(n: u64, addr: u64) -> RemoteRegion {
+    let key = RegionKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let desc = RegionDesc { addr, len: 4096, kind: MemoryKind::Dram, device: 0 };
+    RemoteRegion { id: RegionId(n), key, desc, reach: vec![Reach::Cma { stable: true }] }
+}
+
+#[test]
+fn regions_of_a_kind_take_little_more_than_their_keys() {
+    let mut blob = sample();
+    let sizes = [4096, 8192, 3 << 20].map(|stride| {
+        blob.regions = (1..=10_000).map(|n| private(n, 0x7f12_3456_7000 + n * stride)).collect();
+        let bytes = blob.encode().unwrap();
+        assert_eq!(Blob::decode(&bytes).as_ref(), Ok(&blob));
+        bytes.len()
+    });
+    assert!(sizes[0] < 91_000 && sizes[1] < 111_000 && sizes[2] < 131_000, "{sizes:?}");
+}
+
+#[test]
+fn packed_regions_are_checked_like_plain_ones() {
+    let regions = |change: &dyn Fn(&mut Vec<RemoteRegion>)| {
+        let mut regions: Vec<_> = (1..=40).map(|n| private(n, n << 12)).collect();
+        change(&mut regions);
+        let mut section = Vec::new();
+        packed::put_regions(&mut section, &regions).unwrap();
+        let sections = [raw_identity("a"), self::section(PACKED_REGIONS, &section)].concat();
+        Blob::decode(&sealed(&sections)).unwrap_err()
+    };
+    let error = regions(&|regions| regions[7].desc.len = 0);
+    assert!(matches!(error, BlobError::Region { index: 7, .. }), "{error}");
+    let error = regions(&|regions| regions[9].id = RegionId(3));
+    assert_eq!(error, BlobError::DuplicateRegion { id: RegionId(3) });
+}
+
+/// A region of a few bytes that repeats long keys would have us allocate much for little.
+#[test]
+fn long_keys_are_not_repeated_by_a_bit() {
+    let long = Reach::Other { mechanism: 9, key: vec![7; MAX_REACH_KEY].into() };
+    let regions: Vec<_> =
+        (1..=40).map(|n| RemoteRegion { reach: vec![long.clone()], ..private(n, n << 12) }).collect();
+    let mut section = Vec::new();
+    packed::put_regions(&mut section, &regions).unwrap();
+    assert!(section.len() > 40 * MAX_REACH_KEY);
+    // One as it is, then one that repeats it all.
+    let mut one = postcard::to_stdvec(&2_u32).unwrap();
+    let mut single = Vec::new();
+    packed::put_regions(&mut single, &regions[..1]).unwrap();
+    one.extend_from_slice(&single[1..]);
+    one.extend_from_slice(&[31, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let sections = [raw_identity("a"), self::section(PACKED_REGIONS, &one)].concat();
+    let error = Blob::decode(&sealed(&sections)).unwrap_err();
+    assert!(matches!(error, BlobError::Malformed { what: "regions", .. }), "{error}");
+    // A short one may be repeated.
+    let mut single = Vec::new();
+    packed::put_regions(&mut single, &[private(1, 4096)]).unwrap();
+    single[0] = 2;
+    single.extend_from_slice(&[31, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let sections = [raw_identity("a"), self::section(PACKED_REGIONS, &single)].concat();
+    let error = Blob::decode(&sealed(&sections));
+    assert!(!matches!(error, Err(BlobError::Malformed { .. })), "{error:?}");
+}
+
 fn endpoint() -> impl Strategy<Value = Endpoint> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 1..108).prop_map(Endpoint::AbstractUnix),
@@ -318,6 +380,30 @@ prop_compose! {
 }
 
 proptest! {
+    #[test]
+    fn many_regions_survive_the_wire(
+        known in prop::collection::vec(region(), 1..4),
+        picks in prop::collection::vec((0_usize..4, any::<u64>(), any::<bool>()), 32..80),
+    ) {
+        let mut blob = sample();
+        let mut end = 0_u64;
+        blob.regions.clear();
+        for (n, (pick, key, beside)) in picks.into_iter().enumerate() {
+            let mut region = known[pick % known.len()].clone();
+            region.id = RegionId(n as u64 * (1 + u64::from(beside) * 5));
+            region.key = RegionKey(key);
+            if beside && end.checked_add(region.desc.len).is_some() {
+                region.desc.addr = end;
+            }
+            end = region.desc.end().unwrap_or(0);
+            blob.regions.push(region);
+        }
+        blob.regions.sort_by_key(|region| region.id);
+        blob.regions.dedup_by_key(|region| region.id);
+        let bytes = blob.encode().unwrap();
+        prop_assert_eq!(Blob::decode(&bytes), Ok(blob));
+    }
+
     #[test]
     fn every_valid_blob_survives_the_wire(blob in any_blob()) {
         let bytes = blob.encode().unwrap();
