@@ -9,12 +9,15 @@ use crate::blocks::{Chosen, Rows, memory_kind, regions};
 use crate::errors::{OrRaise, Raise, bad_value};
 use crate::events::EventQueue;
 use crate::lists::PreparedList;
-use crate::memory::{PyOwner, Registration, SharedBuf, Slot, open};
+use crate::memory::{PyOwner, Registration, SharedBuf, Slot, WeakSlot, open};
 use crate::settings::Settings;
 use crate::transfer::{Transfer, seconds};
 
 /// An open agent with the registrations that Python holds, or None once it is closed.
 type Held = Arc<Mutex<Option<kvferry::Agent>>>;
+
+/// A region as Python sees it.
+type Listed = (u64, u64, u64, String, u32, bool, bool);
 
 /// The agents of this process that may still be open.
 static OPEN: Mutex<Vec<Weak<Mutex<Option<kvferry::Agent>>>>> = Mutex::new(Vec::new());
@@ -25,7 +28,7 @@ pub(crate) struct Agent {
     name: String,
     incarnation: String,
     held: Held,
-    registrations: Mutex<Vec<std::sync::Weak<Mutex<Option<kvferry::Registration<PyOwner>>>>>>,
+    registrations: Mutex<Vec<WeakSlot>>,
 }
 
 impl Agent {
@@ -164,7 +167,7 @@ impl Agent {
     }
 
     /// All regions: id, address, length, kind, device, whether peers of this host can map it, whether it is on its way out.
-    fn regions(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, String, u32, bool, bool)>> {
+    fn regions(&self, py: Python<'_>) -> PyResult<Vec<Listed>> {
         let regions = self.agent(py)?.regions();
         let tuple = |r: kvferry::RegionInfo| {
             (r.id.0, r.desc.addr, r.desc.len, r.desc.kind.to_string(), r.desc.device, r.shared, r.quarantined)
@@ -387,7 +390,7 @@ pub(crate) fn close_all(py: Python<'_>) {
 }
 
 /// Ends an agent. Registrations hold it too, so they go first; what a peer does not let go of stays allocated.
-fn end(agent: Option<kvferry::Agent>, registrations: &[Weak<Mutex<Option<kvferry::Registration<PyOwner>>>>]) {
+fn end(agent: Option<kvferry::Agent>, registrations: &[WeakSlot]) {
     for slot in registrations.iter().filter_map(Weak::upgrade) {
         drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

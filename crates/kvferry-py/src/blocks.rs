@@ -64,13 +64,13 @@ fn device(device: u64) -> PyResult<u32> {
     u32::try_from(device).map_err(|_| bad_value(format!("{device} is no device number: it has 32 bits")))
 }
 
+/// Numbers, and the rest.
+type Apart<'py> = (Bound<'py, PyArray1<u64>>, Option<Bound<'py, PyList>>);
+
 /// Takes a list of tuples (address, length, device, anything else) apart: the numbers as a flat array of three a tuple, and
 /// the fourth items, if the tuples have four.
 #[pyfunction]
-pub(crate) fn blocks_from_tuples<'py>(
-    tuples: &Bound<'py, PyList>,
-    width: usize,
-) -> PyResult<(Bound<'py, PyArray1<u64>>, Option<Bound<'py, PyList>>)> {
+pub(crate) fn blocks_from_tuples<'py>(tuples: &Bound<'py, PyList>, width: usize) -> PyResult<Apart<'py>> {
     let py = tuples.py();
     let mut numbers = Vec::with_capacity(tuples.len() * 3);
     let mut rest = Vec::with_capacity(if width > 3 { tuples.len() } else { 0 });

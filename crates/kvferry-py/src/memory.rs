@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kvferry::{RegionDesc, RegionOwner};
 use pyo3::prelude::*;
@@ -35,6 +35,9 @@ pub(crate) struct Registration {
     pub(crate) ids: Vec<u64>,
 }
 
+/// The same, for the agent.
+pub(crate) type WeakSlot = Weak<Mutex<Option<kvferry::Registration<PyOwner>>>>;
+
 fn lock(slot: &Slot) -> MutexGuard<'_, Option<kvferry::Registration<PyOwner>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -58,9 +61,9 @@ impl Registration {
             Some(timeout) => registration.deregister_within(seconds(timeout)),
             None => registration.deregister(),
         });
-        outcome.map(drop).or_else(|(registration, error)| {
+        outcome.map(drop).map_err(|(registration, error)| {
             *lock(&self.slot) = Some(registration);
-            Err(error.exception(py))
+            error.exception(py)
         })
     }
 
