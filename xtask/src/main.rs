@@ -14,6 +14,7 @@ mod pages;
 mod process;
 mod report;
 mod soak;
+mod startup;
 mod suite;
 mod wheel;
 mod workspace;
@@ -52,6 +53,12 @@ enum Task {
     },
     /// Build the wheels of the Python packages into target/wheels
     Wheel,
+    /// Measure what an engine pays before its first transfer, beside the stock nixl in the same run
+    Bench {
+        /// Import, agent, registration of 10,000 regions, their metadata's size and loading
+        #[arg(long, required = true)]
+        startup: bool,
+    },
     /// Run every check; the last line is `N passed, N failed`
     Test {
         /// Groups to run, in the suite's order; all of them if none is named
@@ -68,6 +75,7 @@ fn main() -> ExitCode {
     let outcome = match cli.task {
         Task::Demo { args } => demo::exec(&workspace, &args),
         Task::Soak { args } => soak::exec(&workspace, &args),
+        Task::Bench { .. } => startup::exec(&workspace),
         Task::Wheel => wheel::exec(&workspace),
         Task::Test { list: true, .. } => {
             print!("{}", suite::list(&groups::all()));

@@ -154,6 +154,7 @@ fn parse_command(line: &str) -> Result<(), String> {
         }
         Task::Demo { .. } | Task::Soak { .. } => {}
         Task::Demo { .. } | Task::Wheel => {}
+        Task::Demo { .. } | Task::Wheel | Task::Bench { .. } => {}
     }
     Ok(())
 }

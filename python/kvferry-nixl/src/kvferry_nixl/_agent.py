@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
+from _thread import allocate_lock
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import kvferry
@@ -27,9 +27,7 @@ from kvferry_nixl._errors import (
 from kvferry_nixl._lists import nixlRegDList, nixlXferDList
 from kvferry_nixl._posix import query
 from kvferry_nixl._registrations import Registrations
-from kvferry_nixl.logging import get_logger
-
-logger = get_logger("kvferry")
+from kvferry_nixl._log import logger
 
 NIXL_INIT_AGENT = ""
 
@@ -93,7 +91,7 @@ class nixlAgent:
         self._lists: Dict[int, kvferry.PreparedList] = {}
         self._transfers: Dict[int, _Transfer] = {}
         self._registrations = Registrations()
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._exchange: Any = None
         self._telemetry = config.captureTelemetry or _wants_telemetry()
         _say_what_is_not_exported()

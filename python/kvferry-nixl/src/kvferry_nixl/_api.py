@@ -11,9 +11,7 @@ import numpy as np
 from kvferry_nixl import _bindings as nixlBind
 from kvferry_nixl._bindings import DEFAULT_COMM_PORT, nixl_thread_sync_t
 from kvferry_nixl._memory import descs_of_tensors, is_tensor
-from kvferry_nixl.logging import get_logger
-
-logger = get_logger("kvferry")
+from kvferry_nixl._log import logger
 
 nixl_backend_handle = int
 

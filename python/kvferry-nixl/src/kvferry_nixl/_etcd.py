@@ -11,9 +11,7 @@ from typing import Any, List, Optional
 from urllib.parse import urlsplit
 
 from kvferry_nixl._errors import nixlInvalidParamError
-from kvferry_nixl.logging import get_logger
-
-logger = get_logger("kvferry")
+from kvferry_nixl._log import logger
 
 LEASE = 10
 """Seconds for which the keys of an agent stay that is not heard of."""

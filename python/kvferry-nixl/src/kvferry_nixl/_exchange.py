@@ -19,9 +19,7 @@ from typing import Any, Callable, Dict, Optional
 
 from kvferry_nixl._errors import _NixlError, nixlBackendError, nixlInvalidParamError, nixlNotAllowedError, nixlNotSupportedError
 from kvferry_nixl._etcd import Etcd
-from kvferry_nixl.logging import get_logger
-
-logger = get_logger("kvferry")
+from kvferry_nixl._log import logger
 
 MAGIC = b"KFX1"
 TIMEOUT = 5.0

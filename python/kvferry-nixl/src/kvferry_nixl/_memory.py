@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Tuple
 
 import numpy
-from kvferry_nixl.logging import get_logger
-
-logger = get_logger("kvferry")
+from kvferry_nixl._log import logger
 
 
 def is_tensor(value: Any) -> bool:

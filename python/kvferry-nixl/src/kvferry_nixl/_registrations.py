@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from typing import Dict, List, Optional, Tuple
 
 import numpy
@@ -17,7 +17,7 @@ class Registrations:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._batches: Dict[_Key, List[List[int]]] = {}
         self._single: Dict[_Key, List[int]] = {}
 

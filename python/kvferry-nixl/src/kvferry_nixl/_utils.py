@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Dict
+from typing import Any, Dict
 
 # Held by address: freeing what is not here is refused instead of corrupting the process.
-_held: Dict[int, ctypes.Array] = {}
+_held: Dict[int, Any] = {}
 
 
 def malloc_passthru(size: int) -> int:
     """Allocates that many bytes and returns their address."""
+    import ctypes
+
     buffer = (ctypes.c_uint8 * size)()
     address = ctypes.addressof(buffer)
     _held[address] = buffer
@@ -26,6 +27,8 @@ def free_passthru(address: int) -> None:
 def ba_buf(address: int, size: int) -> None:
     """Fills memory of malloc_passthru with a pattern."""
     _check(address, size)
+    import ctypes
+
     ctypes.memset(address, 0xBA, size)
 
 
@@ -33,6 +36,8 @@ def verify_transfer(address1: int, address2: int, size: int) -> None:
     """Raises unless the two pieces of memory hold the same bytes."""
     _check(address1, size)
     _check(address2, size)
+    import ctypes
+
     if ctypes.string_at(address1, size) != ctypes.string_at(address2, size):
         raise RuntimeError(f"the {size} bytes at {address1:#x} and {address2:#x} differ")
 

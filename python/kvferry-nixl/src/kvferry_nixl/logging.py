@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
-_LEVELS = {
-    "TRACE": logging.DEBUG,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "WARNING": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "CRITICAL": logging.CRITICAL,
-}
+if TYPE_CHECKING:
+    import logging
+
+# logging's own numbers. It is imported by the first call: see _log.
+_LEVELS = {"TRACE": 10, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40, "FATAL": 50, "CRITICAL": 50}
 _FORMAT = "%(asctime)s NIXL %(levelname)-7s %(filename)s:%(lineno)d %(message)s"
 _DATES = "%Y-%m-%d %H:%M:%S"
 
@@ -38,6 +33,8 @@ def setup_logging() -> None:
     if _logging_configured:
         return
     _logging_configured = True
+    import logging
+
     root = logging.getLogger("nixl")
     if not root.handlers:
         handler = logging.StreamHandler(sys.stdout)
@@ -49,11 +46,15 @@ def setup_logging() -> None:
 
 def set_log_level_by_env() -> None:
     """Takes the level from NIXL_LOG_LEVEL; without it, or with a word that is no level, INFO."""
+    import logging
+
     level = os.environ.get("NIXL_LOG_LEVEL", "INFO").strip().upper()
-    logging.getLogger("nixl").setLevel(_LEVELS.get(level, logging.INFO))
+    logging.getLogger("nixl").setLevel(_LEVELS.get(level, _LEVELS["INFO"]))
 
 
 def get_logger(name: str) -> logging.Logger:
     """A logger below `nixl`."""
     setup_logging()
+    import logging
+
     return logging.getLogger(f"nixl.{name}")

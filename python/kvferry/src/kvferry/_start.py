@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
-import threading
-from typing import Optional
+from _thread import allocate_lock
+from typing import Any, Optional
 
 from kvferry import _kvferry
 
-_thread: Optional[threading.Thread] = None
-_lock = threading.Lock()
+# A threading.Thread. That and logging are imported when there is an agent: they take longer than all the rest.
+_thread: Any = None
+_lock = allocate_lock()
 _loggers: dict = {}
 
 
@@ -27,6 +27,8 @@ def watch() -> None:
     global _thread
     if _thread is not None:
         return
+    import threading
+
     with _lock:
         if _thread is None:
             _thread = threading.Thread(target=_run, name="kvferry-logs", daemon=True)
@@ -47,6 +49,8 @@ def _run() -> None:
 
 
 def _log(lines: Optional[list]) -> None:
+    import logging
+
     for level, target, text in lines or ():
         logger = _loggers.get(target)
         if logger is None:
@@ -66,4 +70,4 @@ def _end() -> None:
 def _forked() -> None:
     global _thread, _lock
     _kvferry.after_fork()
-    _thread, _lock = None, threading.Lock()
+    _thread, _lock = None, allocate_lock()
