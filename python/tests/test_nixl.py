@@ -63,8 +63,7 @@ def test_sglang_writes_without_ever_releasing(pair):
     assert agent.register_memory([(pool.ctypes.data, POOL, 0, "")], "DRAM")
     agent.add_remote_agent(far.agent.get_agent_metadata())
     blocks = numpy.array([[pool.ctypes.data + 4096 * i, 4096, 0] for i in range(4)], numpy.uint64)
-    there = blocks.copy()
-    there[:, 0] += numpy.uint64(far.address) - numpy.uint64(pool.ctypes.data)
+    there = numpy.array([[far.address + 4096 * i, 4096, 0] for i in range(4)], numpy.uint64)
     for _ in range(50):
         descs = [agent.get_xfer_descs(rows, "DRAM") for rows in (blocks, there)]
         handle = agent.initialize_xfer("WRITE", *descs, "far", b"chunk")
