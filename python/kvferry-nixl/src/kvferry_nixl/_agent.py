@@ -15,6 +15,7 @@ from kvferry_nixl._config import nixlAgentConfig, nixlXferTelemetry, telemetry
 from kvferry_nixl._enums import nixl_mem_t, nixl_status_t, nixl_xfer_op_t
 from kvferry_nixl._errors import (
     call,
+    nixlBackendError,
     nixlCancelledError,
     nixlInvalidParamError,
     nixlNoTelemetryError,
@@ -36,6 +37,7 @@ KINDS = (0, 1, 3, 4, 2)
 _DRAM, _VRAM = nixl_mem_t.DRAM_SEG, nixl_mem_t.VRAM_SEG
 _OPS = {0: "read", 1: "write"}
 _SUCCESS, _IN_PROG = nixl_status_t.NIXL_SUCCESS, nixl_status_t.NIXL_IN_PROG
+_NOT_FOUND = nixl_status_t.NIXL_ERR_NOT_FOUND
 
 # How long the release of a running transfer waits for it to be quiet.
 RELEASE_TIMEOUT = 0.020
@@ -64,10 +66,12 @@ class _Backend(NamedTuple):
 class _Transfer:
     """A transfer with what kvferry does not know of it."""
 
-    __slots__ = ("posted", "started", "transfer")
+    __slots__ = ("message", "posted", "started", "transfer")
 
-    def __init__(self, transfer: kvferry.Transfer) -> None:
+    def __init__(self, transfer: kvferry.Transfer, message: Optional[bytes]) -> None:
         self.transfer = transfer
+        # What a post without a message sends: the last one given.
+        self.message = message
         self.posted = False
         self.started = 0.0
 
@@ -83,6 +87,8 @@ class nixlAgent:
             raise TypeError(f"an agent is made of a name and a nixlAgentConfig, not {type(config).__name__}")
         if isinstance(name, bytes):
             name = name.decode()
+        if not isinstance(name, str):
+            raise TypeError(f"an agent's name is str, not {type(name).__name__}")
         if not name:
             raise ValueError("Agent needs a non-empty name")
         self._name = name
@@ -109,17 +115,20 @@ class nixlAgent:
         """A backend's parameters with their defaults, and its memory types."""
         plugin = PLUGINS.get(name)
         if plugin is None:
-            raise nixlNotFoundError(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
+            raise nixlNotFoundError.of(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
         return dict(plugin.parameters), list(plugin.memory)
 
     def createBackend(self, name: str, parameters: Dict[str, str]) -> int:
         """Creates a backend and returns its handle."""
+        if not isinstance(name, (str, bytes)) or not hasattr(parameters, "items"):
+            raise TypeError("a backend is made of a name and a dictionary of parameters")
+        name = name.decode() if isinstance(name, bytes) else name
         parameters = {str(key): str(value) for key, value in dict(parameters).items()}
         with self._lock:
             if name not in PLUGINS:
-                raise nixlNotFoundError(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
+                raise nixlNotFoundError.of(f"there is no backend {name!r}; there are {', '.join(sorted(PLUGINS))}")
             if any(backend.name == name for backend in self._backends.values()):
-                raise nixlInvalidParamError(f"the backend {name} exists already")
+                raise nixlInvalidParamError.of(f"the backend {name} exists already")
             if name == "UCX":
                 self._engine = self._start(parameters)
             handle = next(self._numbers)
@@ -143,7 +152,7 @@ class nixlAgent:
     def _backend(self, handle: int) -> _Backend:
         found = self._backends.get(handle)
         if found is None:
-            raise nixlInvalidParamError(f"{handle:#x} is no handle of a backend")
+            raise nixlInvalidParamError.of(f"{handle:#x} is no handle of a backend")
         return found
 
     def _wants(self, backends: Sequence[int], name: str) -> bool:
@@ -153,7 +162,7 @@ class nixlAgent:
     @property
     def _agent(self) -> kvferry.Agent:
         if self._engine is None:
-            raise nixlNotFoundError("no backend that transfers is instantiated: create_backend('UCX')")
+            raise nixlNotFoundError.of("no backend that transfers is instantiated: create_backend('UCX')")
         return self._engine
 
     # Memory.
@@ -163,9 +172,9 @@ class nixlAgent:
         _check(descs, nixlRegDList, "registerMem")
         kind = descs.getType()
         if kind not in (_DRAM, _VRAM):
-            raise nixlNotSupportedError(f"{kind.name}: kvferry moves host memory; files and objects are not built")
+            raise nixlNotSupportedError.of(f"{kind.name}: kvferry moves host memory; files and objects are not built")
         if not self._wants(backends, "UCX"):
-            raise nixlNotSupportedError(f"{kind.name} is registered with the backend UCX; others transfer nothing")
+            raise nixlNotSupportedError.of(f"{kind.name} is registered with the backend UCX; others transfer nothing")
         engine, rows = self._agent, descs._rows()
         ids = call(engine._register_raw, KINDS[int(kind)], rows)
         self._registrations.add(int(kind), rows, ids)
@@ -176,10 +185,10 @@ class nixlAgent:
         _check(descs, nixlRegDList, "deregisterMem")
         engine, kind, rows = self._agent, int(descs.getType()), descs._rows()
         if not self._wants(backends, "UCX"):
-            raise nixlNotFoundError("the memory is not registered with that backend")
+            raise nixlNotFoundError.of("the memory is not registered with that backend")
         ids = self._registrations.take(kind, rows)
         if ids is None:
-            raise nixlNotFoundError("a descriptor is not registered, or not as often")
+            raise nixlNotFoundError.of("a descriptor is not registered, or not as often")
         try:
             call(engine.deregister, ids)
         except BaseException:
@@ -193,13 +202,15 @@ class nixlAgent:
         _check(descs, nixlRegDList, "queryMem")
         name = self._backend(backend).name
         if name != "POSIX" or descs.getType() != nixl_mem_t.FILE_SEG:
-            raise nixlNotSupportedError(f"the backend {name} answers nothing about {descs.getType().name}")
+            raise nixlNotSupportedError.of(f"the backend {name} answers nothing about {descs.getType().name}")
         return query([descs[index][3] for index in range(descs.descCount())])
 
     # Peers and metadata.
 
     def getLocalMD(self) -> bytes:
         """What a peer needs to reach this agent."""
+        if self._engine is None:
+            raise nixlInvalidParamError.of("no backend is instantiated that a peer could reach")
         return call(self._agent.metadata)
 
     def getLocalPartialMD(
@@ -209,7 +220,7 @@ class nixlAgent:
         _check(descs, nixlRegDList, "getLocalPartialMD")
         engine, ids = self._agent, self._registrations.find(int(descs.getType()), descs._rows())
         if ids is None:
-            raise nixlNotFoundError("a descriptor is not registered")
+            raise nixlNotFoundError.of("a descriptor is not registered")
         return call(engine.partial_metadata, ids, bool(inc_conn_info) or not ids)
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
@@ -218,27 +229,31 @@ class nixlAgent:
             metadata = metadata.encode("utf-8", "surrogateescape")
         if not isinstance(metadata, (bytes, bytearray, memoryview)):
             raise TypeError(f"metadata is bytes, not {type(metadata).__name__}")
+        if self._engine is None:
+            raise nixlBackendError.of("no backend is instantiated that could reach the peer")
         try:
             return self._agent.load_remote(bytes(metadata)).encode()
         except kvferry.Error as error:
             if error.code == "metadata.stale" and "name of this agent" in error.text:
-                raise nixlInvalidParamError("the peer has this agent's own name", error) from error
+                raise nixlInvalidParamError.of("the peer has this agent's own name", error) from error
             raise translate(error) from error
 
     def invalidateRemoteMD(self, name: str) -> nixl_status_t:
-        """Forgets a peer."""
-        call(self._agent.remove_remote, as_name(name))
+        """Forgets a peer, if it is known: that is what the status says."""
+        try:
+            call(self._agent.remove_remote, as_name(name))
+        except nixlNotFoundError:
+            return _NOT_FOUND
         return _SUCCESS
 
     def checkRemoteMD(self, name: str, descs: Optional[nixlXferDList] = None) -> nixl_status_t:
-        """Whether a peer is known and, if there are descriptors, each is within its memory."""
+        """Whether a peer is known and, if there are descriptors, each is within its memory: that is what the status says."""
         rows, kind = None, 0
-        if descs is not None and not descs.isEmpty():
+        if descs is not None:
             _check(descs, nixlXferDList, "checkRemoteMD")
-            rows, kind = descs._rows(), KINDS[int(descs.getType())]
-        if not call(self._agent._check_remote, as_name(name), kind, rows):
-            raise nixlNotFoundError(f"no metadata of {as_name(name)!r} covers that")
-        return _SUCCESS
+            if not descs.isEmpty():
+                rows, kind = descs._rows(), KINDS[int(descs.getType())]
+        return _SUCCESS if call(self._agent._check_remote, as_name(name), kind, rows) else _NOT_FOUND
 
     def makeConnection(self, name: str, backends: Sequence[int] = ()) -> nixl_status_t:
         """Connects to a peer now, rather than with the first transfer."""
@@ -260,14 +275,25 @@ class nixlAgent:
 
     # Transfers.
 
-    def prepXferDlist(
-        self, agent_name: str, descs: Any, backend: Sequence[int] = (), mem_type: Optional[nixl_mem_t] = None
-    ) -> int:
-        """Checks a list once, for any number of transfers: an nixlXferDList, or an N x 5 array with a memory type."""
-        if isinstance(descs, numpy.ndarray):
-            if mem_type is None:
-                raise TypeError("a strided array needs a memory type")
-            rows, kind = strided(descs), mem_type
+    def prepXferDlist(self, *args: Any, **named: Any) -> int:
+        """Checks a list once, for any number of transfers.
+
+        Takes (agent_name, descs, backend), (descs, backend) for this agent's own memory, or (agent_name, mem_type, descs,
+        backend) with an N x 5 array.
+        """
+        names = ["agent_name", "descs", "backend"]
+        if args and isinstance(args[0], nixlXferDList):
+            names = ["descs", "backend"]
+        elif "mem_type" in named or len(args) > 1 and not isinstance(args[1], nixlXferDList):
+            names = ["agent_name", "mem_type", "descs", "backend"]
+        given = {"agent_name": NIXL_INIT_AGENT, "backend": (), **dict(zip(names, args)), **named}
+        if len(args) > len(names) or set(given) - {*names, "agent_name"} or "descs" not in given:
+            raise TypeError(f"prepXferDlist(): takes {', '.join(names)}")
+        agent_name, descs, backend = given["agent_name"], given["descs"], given["backend"]
+        if "mem_type" in names:
+            if not isinstance(given.get("mem_type"), nixl_mem_t) or not isinstance(descs, numpy.ndarray):
+                raise TypeError("prepXferDlist(): takes a nixl_mem_t and an N x 5 array")
+            rows, kind = strided(descs), given["mem_type"]
         else:
             _check(descs, nixlXferDList, "prepXferDlist")
             rows, kind = descs._rows(), descs.getType()
@@ -278,7 +304,7 @@ class nixlAgent:
         else:
             prepared = call(engine._prepare_remote, name, kind, rows)
         if len(prepared) == 0:
-            raise nixlNotFoundError("there is no block in the list")
+            raise nixlNotFoundError.of("there is no block in the list")
         handle = next(self._numbers)
         self._lists[handle] = prepared
         return handle
@@ -286,7 +312,7 @@ class nixlAgent:
     def releasedDlistH(self, handle: int) -> nixl_status_t:
         """Gives a prepared list up; transfers made of it stay."""
         if self._lists.pop(handle, None) is None:
-            raise nixlInvalidParamError(f"{handle} is no handle of a prepared list")
+            raise nixlInvalidParamError.of(f"{handle} is no handle of a prepared list")
         return _SUCCESS
 
     def makeXferReq(
@@ -303,10 +329,10 @@ class nixlAgent:
         """Creates a transfer of blocks of two prepared lists, in pairs."""
         local, remote = self._lists.get(local_side), self._lists.get(remote_side)
         if local is None or remote is None:
-            raise nixlInvalidParamError("a side is no handle of a prepared list, or was released")
+            raise nixlInvalidParamError.of("a side is no handle of a prepared list, or was released")
         near, far = indices(local_indices), indices(remote_indices)
         if len(near) == 0 or len(far) == 0:
-            raise nixlInvalidParamError("there is no index")
+            raise nixlInvalidParamError.of("there is no index")
         self._wants(backend, "UCX")
         return self._make(operation, local, near, remote, far, notif_msg, not skip_desc_merg)
 
@@ -324,8 +350,10 @@ class nixlAgent:
         _check(remote_descs, nixlXferDList, "createXferReq")
         engine = self._agent
         self._wants(backend, "UCX")
-        if local_descs.isEmpty() or local_descs.descCount() != remote_descs.descCount():
-            raise nixlInvalidParamError("the two lists have different lengths, or none")
+        if local_descs.descCount() != remote_descs.descCount():
+            raise nixlInvalidParamError.of("the two lists have different lengths")
+        if local_descs.isEmpty():
+            raise nixlNotFoundError.of("there is no block in the lists")
         local = call(engine._prepare_local, KINDS[int(local_descs.getType())], local_descs._rows())
         kind = KINDS[int(remote_descs.getType())]
         remote = call(engine._prepare_remote, as_name(remote_agent), kind, remote_descs._rows())
@@ -348,24 +376,24 @@ class nixlAgent:
             made = self._reach(peer, self._agent.transfer, op, local, near, remote, far, message, merge)
         except ValueError as error:
             # An index that is none: negative, or beyond 32 bits.
-            raise nixlInvalidParamError(str(error)) from error
+            raise nixlInvalidParamError.of(str(error)) from error
         handle = next(self._numbers)
-        self._transfers[handle] = _Transfer(made)
+        self._transfers[handle] = _Transfer(made, message)
         return handle
 
     def _transfer(self, handle: int) -> _Transfer:
         found = self._transfers.get(handle)
         if found is None:
-            raise nixlInvalidParamError(f"{handle} is no handle of a transfer, or was released")
+            raise nixlInvalidParamError.of(f"{handle} is no handle of a transfer, or was released")
         return found
 
     def postXferReq(self, reqh: int, notif_msg: Any = b"") -> nixl_status_t:
         """Starts a transfer and waits for nobody."""
         found = self._transfer(reqh)
-        message = as_message(notif_msg) or None
+        message = as_message(notif_msg) or found.message
         started = time.time()
         call(found.transfer.post, message)
-        found.posted, found.started = True, started
+        found.posted, found.started, found.message = True, started, message
         return _SUCCESS if found.transfer.status == "done" else _IN_PROG
 
     def getXferStatus(self, handle: int) -> nixl_status_t:
@@ -377,19 +405,19 @@ class nixlAgent:
         if status in ("posted", "running"):
             return _IN_PROG
         if status == "created":
-            raise nixlNotPostedError("the transfer was never posted")
+            raise nixlNotPostedError.of("the transfer was never posted")
         error = transfer.error
         if error is not None:
             raise translate(error) from error
-        raise nixlCancelledError("the transfer was cancelled")
+        raise nixlCancelledError.of("the transfer was cancelled")
 
     def getXferTelemetry(self, reqh: int) -> nixlXferTelemetry:
         """What the last post of a transfer measured."""
         if not self._telemetry:
-            raise nixlNoTelemetryError("telemetry is off: capture_telemetry=True or NIXL_TELEMETRY_ENABLE=y")
+            raise nixlNoTelemetryError.of("telemetry is off: capture_telemetry=True or NIXL_TELEMETRY_ENABLE=y")
         found = self._transfer(reqh)
         if not found.posted or found.transfer.status in ("posted", "running"):
-            raise nixlNotPostedError("the transfer has not ended")
+            raise nixlNotPostedError.of("the transfer has not ended")
         return telemetry(found.transfer.telemetry(), found.started)
 
     def estimateXferCost(self, req_handle: int) -> Tuple[int, int, Any]:
@@ -403,7 +431,7 @@ class nixlAgent:
         for number, backend in self._backends.items():
             if backend.name == "UCX":
                 return number
-        raise nixlNotFoundError("no backend moves it")
+        raise nixlNotFoundError.of("no backend moves it")
 
     def releaseXferReq(self, handle: int) -> nixl_status_t:
         """Gives a transfer up, cancelling it if it runs. When it returns, nothing of it touches memory any more; if that is
@@ -422,6 +450,8 @@ class nixlAgent:
 
     def getNotifs(self, notif_map: Dict[str, List[bytes]], backends: Sequence[int] = ()) -> Dict[str, List[bytes]]:
         """Adds what has come in to a map of agents' names."""
+        if self._engine is None:
+            raise nixlBackendError.of("no backend is instantiated that could be told something")
         told = dict(notif_map)
         for peer, payload in call(self._agent._notifications):
             told.setdefault(peer, []).append(payload)
@@ -431,6 +461,8 @@ class nixlAgent:
         """Sends a notification."""
         name = as_name(remote_agent)
         self._wants(backends, "UCX")
+        if self._engine is None:
+            raise nixlBackendError.of("no backend is instantiated that could tell anybody")
         self._reach(name, self._agent.notify, name, as_message(msg))
         return _SUCCESS
 
@@ -445,7 +477,7 @@ class nixlAgent:
 
     def sendLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
         """Sends this agent's metadata to a listener, or puts it into etcd. Does not wait."""
-        self._exchanger().send(self.getLocalMD(), ip_addr, port)
+        self._exchanger().send(self.getLocalMD(), *_place(ip_addr, port))
 
     def sendLocalPartialMD(
         self,
@@ -458,25 +490,25 @@ class nixlAgent:
     ) -> None:
         """The same with partial metadata, in etcd under a label."""
         blob = self.getLocalPartialMD(descs, inc_conn_info, backends)
-        self._exchanger().send(blob, ip_addr, port, label, partial=True)
+        self._exchanger().send(blob, *_place(ip_addr, port), label, partial=True)
 
     def fetchRemoteMD(self, remote_agent: str, ip_addr: str = "", port: int = 0, label: str = "") -> None:
         """Asks a listener or etcd for a peer's metadata and loads it. Does not wait."""
-        self._exchanger().fetch(as_name(remote_agent), ip_addr, port, label)
+        self._exchanger().fetch(as_name(remote_agent), *_place(ip_addr, port), label)
 
     def invalidateLocalMD(self, ip_addr: str = "", port: int = 0) -> None:
         """Tells a listener to forget this agent, or takes its keys out of etcd. Does not wait."""
-        self._exchanger().invalidate(ip_addr, port)
+        self._exchanger().invalidate(*_place(ip_addr, port))
 
     # GPU views.
 
     def prepMemView(self, dlist: Any, backends: Sequence[int] = ()) -> int:
         """Views for kernels on a GPU: not built."""
-        raise nixlNotSupportedError("GPU views are not built")
+        raise nixlNotSupportedError.of("GPU views are not built")
 
     def releaseMemView(self, mvh: int) -> None:
         """As above."""
-        raise nixlNotSupportedError("GPU views are not built")
+        raise nixlNotSupportedError.of("GPU views are not built")
 
     # Beyond the stock calls.
 
@@ -506,6 +538,12 @@ def _check(given: Any, wanted: type, function: str) -> None:
         raise TypeError(f"{function}(): takes an {wanted.__name__}, not {type(given).__name__}")
 
 
+def _place(address: Any, port: Any) -> Tuple[str, int]:
+    if not isinstance(address, (str, bytes)) or not hasattr(port, "__index__"):
+        raise TypeError("a listener is at an address and a port")
+    return (address.decode() if isinstance(address, bytes) else address), port.__index__()
+
+
 def as_name(name: Any) -> str:
     """An agent's name, which may come as the bytes that add_remote_agent returns."""
     if isinstance(name, bytes):
@@ -521,8 +559,6 @@ def as_message(message: Any) -> bytes:
         return message.encode()
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message)
-    if message is None:
-        return b""
     raise TypeError(f"a notification is bytes or str, not {type(message).__name__}")
 
 

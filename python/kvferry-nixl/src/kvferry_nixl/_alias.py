@@ -19,5 +19,6 @@ def install(name: str, namespace: dict) -> None:
         for public in getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]:
             namespace.setdefault(public, getattr(module, public))
     namespace.setdefault("get_logger", logging.get_logger)
+    namespace["__all__"] = [name for name in _api.__all__ if name != "nixlBind"]
     namespace["__version__"] = __import__("kvferry_nixl").__version__
     namespace["__kvferry__"] = True

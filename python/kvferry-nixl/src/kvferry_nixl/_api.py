@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import pickle
 import sys
@@ -9,11 +10,20 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 from kvferry_nixl import _bindings as nixlBind
-from kvferry_nixl._bindings import DEFAULT_COMM_PORT, nixl_thread_sync_t
+from kvferry_nixl._bindings import DEFAULT_COMM_PORT
 from kvferry_nixl._memory import descs_of_tensors, is_tensor
 from kvferry_nixl._log import logger
 
 nixl_backend_handle = int
+
+
+class nixl_thread_sync_t(enum.Enum):
+    """What is asked for in the way of locking. It changes nothing: an agent can be used from any thread."""
+
+    NIXL_THREAD_SYNC_NONE = nixlBind.NIXL_THREAD_SYNC_NONE
+    NIXL_THREAD_SYNC_STRICT = nixlBind.NIXL_THREAD_SYNC_STRICT
+    NIXL_THREAD_SYNC_RW = nixlBind.NIXL_THREAD_SYNC_RW
+    NIXL_THREAD_SYNC_DEFAULT = nixlBind.NIXL_THREAD_SYNC_DEFAULT
 
 __all__ = [
     "DEFAULT_COMM_PORT",
@@ -43,7 +53,7 @@ class nixl_agent_config:
     ) -> None:
         if sync_mode is not None and not isinstance(sync_mode, nixl_thread_sync_t):
             raise TypeError(f"sync_mode must be a nixl_thread_sync_t (got {type(sync_mode).__name__!r})")
-        self.backends = list(backends)
+        self.backends = list(backends) if isinstance(backends, tuple) else backends
         self.enable_pthread = enable_prog_thread
         self.enable_listen = enable_listen_thread
         self.port = listen_port
@@ -59,7 +69,7 @@ class _Handle:
 
     def __init__(self, agent: nixlBind.nixlAgent, value: int) -> None:
         self._agent = agent
-        self._handle = value
+        self._handle = int(value)
         self._released = False
 
     def __repr__(self) -> str:
@@ -103,11 +113,13 @@ class nixl_agent:
     def __init__(
         self, agent_name: str, nixl_conf: Optional[nixl_agent_config] = None, instantiate_all: bool = False
     ) -> None:
-        if nixl_conf is not None and instantiate_all:
-            raise ValueError("a configuration and instantiate_all exclude each other")
+        # With a configuration, instantiate_all has no meaning.
+        instantiate_all = instantiate_all and nixl_conf is None
         config = nixl_conf if nixl_conf is not None else nixl_agent_config()
         raw = nixlBind.nixlAgentConfig(config.enable_pthread, config.enable_listen, config.port)
         raw.captureTelemetry = config.capture_telemetry
+        if config.sync_mode is not None:
+            raw.syncMode = config.sync_mode.value
         self.agent = nixlBind.nixlAgent(agent_name, raw)
         self.name = agent_name
         self.notifs: Dict[str, List[bytes]] = {}
@@ -214,7 +226,7 @@ class nixl_agent:
         if isinstance(xfer_list, np.ndarray) and xfer_list.ndim == 2 and xfer_list.shape[1] == 5:
             if mem_type is None:
                 raise ValueError("Please specify a mem type for strided descriptors")
-            number = self.agent.prepXferDlist(agent_name, xfer_list, handles, self.nixl_mems[mem_type])
+            number = self.agent.prepXferDlist(agent_name, self.nixl_mems[mem_type], xfer_list, handles)
         else:
             number = self.agent.prepXferDlist(agent_name, self.get_xfer_descs(xfer_list, mem_type), handles)
         return nixl_prepped_dlist_handle(self.agent, number)
@@ -344,10 +356,7 @@ class nixl_agent:
 
     def remove_remote_agent(self, agent: str) -> None:
         """Forgets a peer, if it is known."""
-        try:
-            self.agent.invalidateRemoteMD(agent)
-        except nixlBind.nixlNotFoundError:
-            pass
+        self.agent.invalidateRemoteMD(agent)
 
     def send_local_metadata(self, ip_addr: str = "", port: int = DEFAULT_COMM_PORT) -> None:
         """Sends this agent's metadata to a listener, or puts it into etcd. Does not wait."""
@@ -378,11 +387,7 @@ class nixl_agent:
 
     def check_remote_metadata(self, agent: str, descs: Optional[nixlBind.nixlXferDList] = None) -> bool:
         """Whether a peer is known and, if there are descriptors, each is within its memory."""
-        try:
-            self.agent.checkRemoteMD(agent, descs)
-        except nixlBind.nixlNotFoundError:
-            return False
-        return True
+        return self.agent.checkRemoteMD(agent, descs) == nixlBind.NIXL_SUCCESS
 
     # Lists.
 
@@ -408,6 +413,9 @@ class nixl_agent:
         """A list object of tuples (address, length, device, agent)."""
         if isinstance(descs, nixlBind.nixlRemoteDList):
             return descs
+        if isinstance(descs, (nixlBind.nixlXferDList, nixlBind.nixlRegDList)):
+            logger.error("%s type detected for remote descriptors, please use RemoteList", type(descs).__name__)
+            return None
         needed = "4-tuple list (addr, len, dev_id, agent_name) needed for remote descriptors"
         return self._list(nixlBind.nixlRemoteDList, descs, mem_type, 4, needed)
 
@@ -422,7 +430,7 @@ class nixl_agent:
                 logger.error("Nx3 shape required for descriptor list from numpy array")
                 return None
             return kind(self.nixl_mems[mem_type], descs)
-        if not isinstance(descs, (list, tuple, str)):
+        if not isinstance(descs, (list, tuple, str, bytes)):
             raise TypeError(f"descriptors are a list, an array or tensors, not {type(descs).__name__}")
         if descs and is_tensor(descs[0]):
             memory, rows = descs_of_tensors(descs)

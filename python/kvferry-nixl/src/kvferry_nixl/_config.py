@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 from kvferry_nixl._enums import nixl_thread_sync_t
 
@@ -24,14 +24,26 @@ class nixlAgentConfig:
         captureTelemetry: bool = False,
         etcdWatchTimeout: int = 5000000,
     ) -> None:
-        self.useProgThread = bool(useProgThread)
-        self.useListenThread = bool(useListenThread)
-        self.listenPort = int(listenPort)
+        self.useProgThread = useProgThread
+        self.useListenThread = useListenThread
+        self.listenPort = listenPort
         self.syncMode = syncMode
-        self.pthrDelay = int(pthrDelay)
-        self.lthrDelay = int(lthrDelay)
-        self.captureTelemetry = bool(captureTelemetry)
-        self.etcdWatchTimeout = int(etcdWatchTimeout)
+        self.pthrDelay = pthrDelay
+        self.lthrDelay = lthrDelay
+        self.captureTelemetry = captureTelemetry
+        self.etcdWatchTimeout = etcdWatchTimeout
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "syncMode":
+            fits = isinstance(value, nixl_thread_sync_t)
+        elif name in ("useProgThread", "useListenThread", "captureTelemetry"):
+            fits = value is None or hasattr(value, "__bool__")
+            value = bool(value)
+        else:
+            fits = hasattr(value, "__index__")
+        if not fits:
+            raise TypeError(f"nixlAgentConfig.{name}: {type(value).__name__} is of the wrong type")
+        object.__setattr__(self, name, value)
 
 
 class nixlXferTelemetry:

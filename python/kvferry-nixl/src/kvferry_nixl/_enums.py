@@ -13,7 +13,9 @@ class Enumeration:
     __slots__ = ("_value",)
 
     def __init__(self, value: int) -> None:
-        object.__setattr__(self, "_value", int(value))
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{type(self).__name__} is made of a number, not of {type(value).__name__}")
+        object.__setattr__(self, "_value", value.__index__())
 
     @property
     def value(self) -> int:

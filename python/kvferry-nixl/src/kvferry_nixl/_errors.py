@@ -12,15 +12,18 @@ class _NixlError(Exception):
 
     status = "NIXL_ERR_UNKNOWN"
 
-    def __init__(self, text: str = "", behind: Optional[kvferry.Error] = None) -> None:
-        super().__init__(f"{self.status}: {text}" if text else self.status)
-        self.code = behind.code if behind else ""
-        self.cause = behind.cause if behind else text
-        self.remedy = behind.remedy if behind else ""
-        self.region = behind.region if behind else None
+    code = cause = remedy = ""
+    region: Optional[kvferry.Region] = None
 
-    def __reduce__(self) -> tuple:
-        return Exception.__reduce__(self)[:1] + ((str(self)[len(self.status) + 2 :],),)
+    @classmethod
+    def of(cls, text: str, behind: Optional[kvferry.Error] = None) -> "_NixlError":
+        """With the status's name first. Raised by hand, a class takes its text as it is."""
+        error = cls(f"{cls.status}: {text}")
+        error.cause = text
+        if behind is not None:
+            error.code, error.cause = behind.code, behind.cause
+            error.remedy, error.region = behind.remedy, behind.region
+        return error
 
 
 def _error(name: str, status: str) -> type:
@@ -90,7 +93,7 @@ def translate(error: kvferry.Error) -> _NixlError:
         others = error.text.partition("; and ")[2]
         if others:
             text += f"; and {others}"
-    return kind(text, error)
+    return kind.of(text, error)
 
 
 T = TypeVar("T")

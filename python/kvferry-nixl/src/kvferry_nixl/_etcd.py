@@ -26,7 +26,7 @@ class Etcd:
         for endpoint in endpoints.replace(";", ",").split(","):
             parts = urlsplit(endpoint.strip() if "//" in endpoint else f"http://{endpoint.strip()}")
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise nixlInvalidParamError(f"NIXL_ETCD_ENDPOINTS: {endpoint!r} is no http address")
+                raise nixlInvalidParamError.of(f"NIXL_ETCD_ENDPOINTS: {endpoint!r} is no http address")
             self._endpoints.append(parts)
         self._namespace = namespace.rstrip("/")
         self._lock = threading.Lock()

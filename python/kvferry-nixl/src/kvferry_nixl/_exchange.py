@@ -17,7 +17,7 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Optional
 
-from kvferry_nixl._errors import _NixlError, nixlBackendError, nixlInvalidParamError, nixlNotAllowedError, nixlNotSupportedError
+from kvferry_nixl._errors import _NixlError, nixlInvalidParamError, nixlNotAllowedError, nixlNotSupportedError
 from kvferry_nixl._etcd import Etcd
 from kvferry_nixl._log import logger
 
@@ -134,7 +134,7 @@ class Exchange:
             listener.listen(64)
         except OSError as error:
             listener.close()
-            raise nixlBackendError(f"the metadata listener can't have port {port}: {error}") from error
+            raise RuntimeError(f"the metadata listener can't have port {port}: {error}") from error
         self._listener, self.port = listener, listener.getsockname()[1]
         logger.info("MD listener is listening on port %d", self.port)
         slots = threading.BoundedSemaphore(CONNECTIONS)
@@ -195,10 +195,10 @@ class Exchange:
     def _store(self) -> Etcd:
         self._usable()
         if os.environ.get("NIXL_TCPSTORE_ENDPOINT"):
-            raise nixlNotSupportedError("NIXL_TCPSTORE_ENDPOINT: that store is not built; use etcd or a listener")
+            raise nixlNotSupportedError.of("NIXL_TCPSTORE_ENDPOINT: that store is not built; use etcd or a listener")
         endpoints = os.environ.get("NIXL_ETCD_ENDPOINTS", "").strip()
         if not endpoints:
-            raise nixlInvalidParamError("no ip_addr was given, and NIXL_ETCD_ENDPOINTS is not set")
+            raise nixlInvalidParamError.of("no ip_addr was given, and NIXL_ETCD_ENDPOINTS is not set")
         with self._lock:
             if self._etcd is None:
                 self._etcd = Etcd(endpoints, os.environ.get("NIXL_ETCD_NAMESPACE", "/nixl/agents"))
@@ -206,7 +206,7 @@ class Exchange:
 
     def _usable(self) -> None:
         if self._pid != os.getpid():
-            raise nixlNotAllowedError("this process was forked from the one that built the agent [agent.forked]")
+            raise nixlNotAllowedError.of("this process was forked from the one that built the agent [agent.forked]")
 
     def _run(self, where: str, errand: Callable[[], Any]) -> None:
         """In order with the other errands to the same place."""

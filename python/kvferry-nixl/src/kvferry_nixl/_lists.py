@@ -41,6 +41,7 @@ class _DList:
     """What the three lists have in common. No ``__len__`` and no ``__bool__``: a list is always true."""
 
     _width = 3
+    _from_array = True
     _extra = staticmethod(lambda extra: extra)
     __hash__ = None  # type: ignore[assignment]
 
@@ -53,13 +54,13 @@ class _DList:
         self._extras: Optional[list] = [] if self._width > 3 else None
         if init_size is not None:
             descs = init_size
-        if isinstance(descs, numpy.ndarray):
+        if isinstance(descs, numpy.ndarray) and self._from_array:
             self._take_array(descs)
         elif isinstance(descs, list):
             self._take_tuples(descs)
         elif isinstance(descs, int):
             if descs < 0 or descs > 1 << 32:
-                raise TypeError(f"{descs} is no size of a list")
+                raise ValueError(f"{descs} is no size of a list")
             self._array = numpy.zeros((descs, 3), numpy.uint64)
             if self._extras is not None:
                 self._extras = [self._extra("")] * descs
@@ -85,6 +86,8 @@ class _DList:
             raise RuntimeError(f"a descriptor's numbers are integers from 0 to 2**64-1: {error}") from None
         except TypeError as error:
             if "tuple" in str(error):
+                if all(isinstance(item, tuple) for item in tuples):
+                    raise ValueError(f"each descriptor is a tuple of {self._width}") from None
                 raise
             raise RuntimeError(f"a descriptor's numbers are integers from 0 to 2**64-1: {error}") from None
         self._array = numbers.reshape(-1, 3)
@@ -114,6 +117,8 @@ class _DList:
         return numbers
 
     def _at(self, index: Any) -> int:
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"an index into a list of descriptors is a number, not {type(index).__name__}")
         index = index.__index__()
         if index < 0:
             raise TypeError("an index into a list of descriptors is not negative")
@@ -190,13 +195,12 @@ class _Searched(_DList):
     """Lists that can be searched and pickled."""
 
     def index(self, desc: tuple) -> int:
-        """The place of a descriptor."""
+        """The place of a descriptor, whatever its metadata."""
         numbers = self._numbers(desc)
         hits = numpy.flatnonzero((self._rows() == numpy.array(numbers, numpy.uint64)).all(axis=1))
-        for hit in hits.tolist():
-            if self._extras is None or self._extras[hit] == self._extra(desc[3]):
-                return hit
-        raise nixlNotFoundError("there is no such descriptor in the list")
+        if len(hits):
+            return int(hits[0])
+        raise nixlNotFoundError.of("there is no such descriptor in the list")
 
     def __getstate__(self) -> bytes:
         extras = b""
@@ -252,6 +256,7 @@ class nixlRemoteDList(_DList):
     """Descriptors (address, bytes, device, agent) of several peers' memory."""
 
     _width = 4
+    _from_array = False
     _extra = staticmethod(as_agent_name)
 
     def __reduce_ex__(self, protocol: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
     import logging
@@ -44,17 +44,17 @@ def setup_logging() -> None:
     set_log_level_by_env()
 
 
-def set_log_level_by_env() -> None:
+def set_log_level_by_env(logger: Optional["logging.Logger"] = None) -> None:
     """Takes the level from NIXL_LOG_LEVEL; without it, or with a word that is no level, INFO."""
     import logging
 
     level = os.environ.get("NIXL_LOG_LEVEL", "INFO").strip().upper()
-    logging.getLogger("nixl").setLevel(_LEVELS.get(level, _LEVELS["INFO"]))
+    (logger or logging.getLogger("nixl")).setLevel(_LEVELS.get(level, _LEVELS["INFO"]))
 
 
-def get_logger(name: str) -> logging.Logger:
+def get_logger(name: str) -> "logging.Logger":
     """A logger below `nixl`."""
     setup_logging()
     import logging
 
-    return logging.getLogger(f"nixl.{name}")
+    return logging.getLogger(f"nixl.{name.lstrip('_')}")
