@@ -13,8 +13,8 @@ def install(name: str, namespace: dict) -> None:
     for part, module in parts.items():
         sys.modules[f"{name}.{part}"] = module
         namespace[part] = module
-    # What the stock dispatcher offers by itself.
-    sources = (_utils, _bindings, _api) if name == "nixl" else (_api,)
+    # What the stock dispatcher offers by itself. Two enumerations have one name: that of the API stands.
+    sources = (_api, _bindings, _utils) if name == "nixl" else (_api,)
     for module in sources:
         for public in getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]:
             namespace.setdefault(public, getattr(module, public))
