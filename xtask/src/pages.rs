@@ -152,9 +152,7 @@ fn parse_command(line: &str) -> Result<(), String> {
         Task::Test { groups: names, .. } => {
             suite::choose(groups::all(), &names).map_err(|error| refused(error.to_string()))?;
         }
-        Task::Demo { .. } | Task::Soak { .. } => {}
-        Task::Demo { .. } | Task::Wheel => {}
-        Task::Demo { .. } | Task::Wheel | Task::Bench { .. } => {}
+        Task::Demo { .. } | Task::Soak { .. } | Task::Wheel | Task::Bench { .. } => {}
     }
     Ok(())
 }
