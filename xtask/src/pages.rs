@@ -103,8 +103,8 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str, bool)> {
     })
 }
 
-/// Code blocks that begin with "```rust file=PATH" or "```python file=PATH" and do not hold the file at PATH from the root, its `//!` lines
-/// left out.
+/// Code blocks that begin with "```rust file=PATH" or "```python file=PATH" and do not hold the file at PATH from the root,
+/// its `//!` lines left out.
 fn misquotes(root: &Path, text: &str) -> Vec<String> {
     let blocks = |language| text.split(language).skip(1);
     blocks("```rust file=")
