@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::blocks::{Chosen, Rows, memory_kind, regions};
 use crate::errors::{OrRaise, Raise, bad_value};
 use crate::events::EventQueue;
+use crate::gil;
 use crate::lists::PreparedList;
 use crate::memory::{PyOwner, Registration, SharedBuf, Slot, WeakSlot, open};
 use crate::settings::Settings;
@@ -43,7 +44,7 @@ impl Agent {
     #[pyo3(signature = (name, settings=None))]
     fn new(py: Python<'_>, name: String, settings: Option<&Settings>) -> PyResult<Self> {
         let settings = settings.map(|s| s.settings.clone());
-        let built = py.detach(|| {
+        let built = gil::detach(py, || {
             let builder = kvferry::Agent::builder(name.clone());
             match settings {
                 Some(settings) => builder.settings(settings),
@@ -91,14 +92,14 @@ impl Agent {
         let registrations =
             std::mem::take(&mut *self.registrations.lock().unwrap_or_else(PoisonError::into_inner));
         let agent = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| end(agent, &registrations));
+        gil::detach(py, || end(agent, &registrations));
     }
 
     // Memory.
 
     fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<SharedBuf> {
         let agent = self.agent(py)?;
-        Ok(SharedBuf { buffer: py.detach(|| agent.alloc(nbytes)).or_raise(py)? })
+        Ok(SharedBuf { buffer: gil::detach(py, || agent.alloc(nbytes)).or_raise(py)? })
     }
 
     /// Registers the ranges of an N x 3 array; `owner` is kept alive.
@@ -111,7 +112,7 @@ impl Agent {
     ) -> PyResult<Registration> {
         let agent = self.agent(py)?;
         let owner = PyOwner { regions: regions(kind, &array)?, _object: owner };
-        let registered = py.detach(|| agent.register(owner));
+        let registered = gil::detach(py, || agent.register(owner));
         let registration = registered.map_err(|rejected| rejected.error.exception(py))?;
         let ids = registration.ids().iter().map(|id| id.0).collect();
         let slot: Slot = Arc::new(Mutex::new(Some(registration)));
@@ -133,7 +134,7 @@ impl Agent {
         let agent = self.agent(py)?;
         let regions = regions(kind, &array)?;
         // SAFETY: Python's caller vouches for the ranges, as the documentation of the method asks.
-        let ids = py.detach(|| unsafe { agent.register_raw(&regions) }).or_raise(py)?;
+        let ids = gil::detach(py, || unsafe { agent.register_raw(&regions) }).or_raise(py)?;
         Ok(ids.iter().map(|id| id.0).collect())
     }
 
@@ -142,7 +143,7 @@ impl Agent {
     fn deregister(&self, py: Python<'_>, ids: Vec<u64>, timeout: Option<f64>) -> PyResult<()> {
         let agent = self.agent(py)?;
         let ids: Vec<RegionId> = ids.into_iter().map(RegionId).collect();
-        py.detach(|| match timeout {
+        gil::detach(py, || match timeout {
             Some(timeout) => agent.deregister_within(&ids, seconds(timeout)),
             None => agent.deregister(&ids),
         })
@@ -158,7 +159,7 @@ impl Agent {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let agent = self.agent(py)?;
         let regions = regions(kind, &array)?;
-        let faults = py.detach(|| agent.validate(&regions));
+        let faults = gil::detach(py, || agent.validate(&regions));
         let exception = |fault| {
             let error = kvferry::RegisterError::Region { fault, others: 0 };
             error.exception(py).into_value(py).into_any()
@@ -180,7 +181,7 @@ impl Agent {
     /// What a peer needs to reach this agent and its memory. Whoever holds it can connect.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let agent = self.agent(py)?;
-        let blob = py.detach(|| agent.metadata());
+        let blob = gil::detach(py, || agent.metadata());
         Ok(PyBytes::new(py, &blob))
     }
 
@@ -194,27 +195,27 @@ impl Agent {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let agent = self.agent(py)?;
         let ids: Vec<RegionId> = ids.into_iter().map(RegionId).collect();
-        let blob = py.detach(|| agent.partial_metadata(&ids, connection)).or_raise(py)?;
+        let blob = gil::detach(py, || agent.partial_metadata(&ids, connection)).or_raise(py)?;
         Ok(PyBytes::new(py, &blob))
     }
 
     /// Takes in a peer's metadata, begins to connect to it, and returns its name.
     fn load_remote(&self, py: Python<'_>, metadata: Vec<u8>) -> PyResult<String> {
         let agent = self.agent(py)?;
-        py.detach(|| agent.load_remote(&metadata)).or_raise(py)
+        gil::detach(py, || agent.load_remote(&metadata)).or_raise(py)
     }
 
     /// Forgets a peer and closes the link that we opened to it; its transfers fail.
     fn remove_remote(&self, py: Python<'_>, peer: &str) -> PyResult<()> {
         let agent = self.agent(py)?;
-        py.detach(|| agent.remove_remote(peer)).or_raise(py)
+        gil::detach(py, || agent.remove_remote(peer)).or_raise(py)
     }
 
     /// Parts with a peer in both directions: when it returns, none of its writes can land in our memory any more.
     #[pyo3(signature = (peer, timeout=None))]
     fn disconnect(&self, py: Python<'_>, peer: &str, timeout: Option<f64>) -> PyResult<()> {
         let agent = self.agent(py)?;
-        py.detach(|| match timeout {
+        gil::detach(py, || match timeout {
             Some(timeout) => agent.disconnect_within(peer, seconds(timeout)),
             None => agent.disconnect(peer),
         })
@@ -225,7 +226,7 @@ impl Agent {
     #[pyo3(signature = (peer, timeout=5.0))]
     fn connect(&self, py: Python<'_>, peer: &str, timeout: f64) -> PyResult<()> {
         let agent = self.agent(py)?;
-        py.detach(|| agent.connect(peer, seconds(timeout))).or_raise(py)
+        gil::detach(py, || agent.connect(peer, seconds(timeout))).or_raise(py)
     }
 
     /// Whether a peer's metadata is loaded and covers all blocks of the array, if there is one.
@@ -240,13 +241,13 @@ impl Agent {
         let agent = self.agent(py)?;
         let kind = memory_kind(kind)?;
         let rows = array.as_ref().map(Rows::from_array).transpose()?;
-        Ok(py.detach(|| agent.check_remote(peer, rows.as_ref().map(|rows| (kind, rows.blocks())))))
+        Ok(gil::detach(py, || agent.check_remote(peer, rows.as_ref().map(|rows| (kind, rows.blocks())))))
     }
 
     /// How each kind of pair of regions reaches a peer, one line of text each.
     fn path(&self, py: Python<'_>, peer: &str) -> PyResult<Vec<String>> {
         let agent = self.agent(py)?;
-        let reports = py.detach(|| agent.path(peer)).or_raise(py)?;
+        let reports = gil::detach(py, || agent.path(peer)).or_raise(py)?;
         Ok(reports.iter().map(ToString::to_string).collect())
     }
 
@@ -259,7 +260,7 @@ impl Agent {
         array: PyReadonlyArray2<'_, u64>,
     ) -> PyResult<PreparedList> {
         let (agent, kind, rows) = (self.agent(py)?, memory_kind(kind)?, Rows::from_array(&array)?);
-        Ok(PreparedList { list: py.detach(|| agent.prepare_local(kind, rows.blocks())).or_raise(py)? })
+        Ok(PreparedList { list: gil::detach(py, || agent.prepare_local(kind, rows.blocks())).or_raise(py)? })
     }
 
     fn _prepare_remote(
@@ -270,7 +271,9 @@ impl Agent {
         array: PyReadonlyArray2<'_, u64>,
     ) -> PyResult<PreparedList> {
         let (agent, kind, rows) = (self.agent(py)?, memory_kind(kind)?, Rows::from_array(&array)?);
-        Ok(PreparedList { list: py.detach(|| agent.prepare_remote(peer, kind, rows.blocks())).or_raise(py)? })
+        Ok(PreparedList {
+            list: gil::detach(py, || agent.prepare_remote(peer, kind, rows.blocks())).or_raise(py)?,
+        })
     }
 
     /// Creates a transfer of blocks of two prepared lists, in pairs.
@@ -307,7 +310,8 @@ impl Agent {
             options = options.without_merging();
         }
         let (local, remote) = (&local.list, &remote.list);
-        let made = py.detach(|| agent.transfer(op, local, near.indices(), remote, far.indices(), options));
+        let made =
+            gil::detach(py, || agent.transfer(op, local, near.indices(), remote, far.indices(), options));
         Ok(Transfer::new(made.or_raise(py)?))
     }
 
@@ -316,7 +320,7 @@ impl Agent {
     /// Sends a notification to a peer, in order with all others from here.
     fn notify(&self, py: Python<'_>, peer: &str, payload: Vec<u8>) -> PyResult<()> {
         let agent = self.agent(py)?;
-        py.detach(|| agent.notify(peer, &payload)).or_raise(py)
+        gil::detach(py, || agent.notify(peer, &payload)).or_raise(py)
     }
 
     fn _notifications<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
@@ -332,7 +336,7 @@ impl Agent {
     /// Counters since the agent was built.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let agent = self.agent(py)?;
-        let stats = py.detach(|| agent.stats());
+        let stats = gil::detach(py, || agent.stats());
         let dict = PyDict::new(py);
         let paths = PyDict::new(py);
         for ((path, mechanism), counted) in &stats.paths {
@@ -380,13 +384,14 @@ impl Drop for Agent {
 /// Closes what is open at the end of the interpreter, before memory goes that peers or copies may touch.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) {
+    gil::end();
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     let agents: Vec<kvferry::Agent> = open
         .iter()
         .filter_map(Weak::upgrade)
         .filter_map(|held| held.lock().unwrap_or_else(PoisonError::into_inner).take())
         .collect();
-    py.detach(|| agents.into_iter().for_each(|agent| end(Some(agent), &[])));
+    gil::detach(py, || agents.into_iter().for_each(|agent| end(Some(agent), &[])));
 }
 
 /// Ends an agent. Registrations hold it too, so they go first; what a peer does not let go of stays allocated.

@@ -5,6 +5,7 @@ use kvferry::{CompletionQueue, Status};
 use pyo3::prelude::*;
 
 use crate::errors::Raise;
+use crate::gil;
 use crate::transfer::{name, seconds};
 
 /// Something that happened to a peer or to a transfer.
@@ -104,7 +105,7 @@ impl EventQueue {
             if left.is_zero() {
                 return Ok(None);
             }
-            if let Some(event) = py.detach(|| self.queue.wait(left)) {
+            if let Some(event) = gil::detach(py, || self.queue.wait(left)) {
                 return Ok(Some(Event::new(py, event)));
             }
             py.check_signals()?;

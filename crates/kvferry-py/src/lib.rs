@@ -12,6 +12,7 @@ mod blocks;
 mod command;
 mod errors;
 mod events;
+mod gil;
 mod lists;
 mod logs;
 mod memory;

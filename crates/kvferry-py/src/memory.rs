@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::{Closed, Raise};
+use crate::gil;
 use crate::transfer::seconds;
 
 /// What a registration keeps alive: ranges of memory and the Python object that they belong to.
@@ -57,7 +58,7 @@ impl Registration {
     #[pyo3(signature = (timeout=None))]
     fn deregister(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let Some(registration) = lock(&self.slot).take() else { return Ok(()) };
-        let outcome = py.detach(|| match timeout {
+        let outcome = gil::detach(py, || match timeout {
             Some(timeout) => registration.deregister_within(seconds(timeout)),
             None => registration.deregister(),
         });

@@ -10,6 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::bell::Bell;
 use crate::errors::{OrRaise, Raise};
+use crate::gil;
 
 /// A transfer of blocks. Post it as often as you like, one attempt at a time.
 ///
@@ -47,7 +48,7 @@ impl Transfer {
     #[pyo3(signature = (notify=None))]
     fn post(&self, py: Python<'_>, notify: Option<Vec<u8>>) -> PyResult<()> {
         let transfer = self.get(py)?;
-        py.detach(|| match notify {
+        gil::detach(py, || match notify {
             Some(payload) => transfer.post_with_notification(Some(payload)),
             None => transfer.post(),
         })
@@ -81,7 +82,7 @@ impl Transfer {
             let piece = Duration::from_millis(200);
             let left =
                 end.map_or(piece, |(timeout, begun)| timeout.saturating_sub(begun.elapsed()).min(piece));
-            match py.detach(|| transfer.wait(left)) {
+            match gil::detach(py, || transfer.wait(left)) {
                 Ok(Status::Failed(fault)) => return Err(fault.exception(py)),
                 Ok(status) => return Ok(name(&status)),
                 Err(mut error) => {
@@ -101,7 +102,7 @@ impl Transfer {
     #[pyo3(signature = (timeout=None))]
     fn cancel(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let transfer = self.get(py)?;
-        py.detach(|| match timeout {
+        gil::detach(py, || match timeout {
             Some(timeout) => transfer.cancel_within(seconds(timeout)),
             None => transfer.cancel(),
         })
@@ -117,7 +118,7 @@ impl Transfer {
         }
         self.cancel(py, timeout)?;
         let gone = self.lock().take();
-        py.detach(|| drop(gone));
+        gil::detach(py, || drop(gone));
         Ok(())
     }
 
