@@ -348,3 +348,13 @@ def test_the_types_are_described():
         for name in vars(cls):
             if not name.startswith("__"):
                 assert f"def {name}(" in described, f"{cls.__name__}.{name}"
+
+
+def test_explaining_an_error():
+    found = kvferry.explain("NIXL memory registration failed for VRAM kv tensors")
+    assert found["primary"]["id"] == "75f97e832a3e9a92"
+    with pytest.raises(kvferry.RegisterError) as raised, kvferry.Agent("explained") as agent:
+        agent.register_raw([(4096, 4096, 0)])
+    assert kvferry.explain(str(raised.value))["primary"]["evidence"]
+    nothing = kvferry.explain("all is well \x00 \ud7ff \udcff")
+    assert nothing["primary"] is None and nothing["others"] == []

@@ -12,6 +12,7 @@ mod blocks;
 mod command;
 mod errors;
 mod events;
+mod explain;
 mod gil;
 mod lists;
 mod logs;
@@ -32,6 +33,8 @@ mod _kvferry {
     use crate::command::run_command;
     #[pymodule_export]
     use crate::events::{Event, EventQueue};
+    #[pymodule_export]
+    use crate::explain::explain_json;
     #[pymodule_export]
     use crate::lists::PreparedList;
     #[pymodule_export]

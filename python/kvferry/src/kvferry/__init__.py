@@ -16,6 +16,7 @@ from kvferry import _start
 from kvferry._agent import Agent, MemoryKind, Notification
 from kvferry._kvferry import Event, EventQueue, PreparedList, Registration, Settings, SharedBuf, Transfer
 from kvferry._kvferry import human_size
+from kvferry._explain import explain
 from kvferry._version import __version__
 from kvferry.errors import (
     AllocError,
@@ -74,6 +75,7 @@ __all__ = [
     "TransferFailed",
     "WaitTimeout",
     "__version__",
+    "explain",
     "human_size",
 ]
 
