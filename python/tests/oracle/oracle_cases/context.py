@@ -117,14 +117,19 @@ class Context:
         b.agent.add_remote_agent(a.agent.get_agent_metadata())
         return a, b
 
-    def finish(self, agent: Any, handle: Any, state: str | None = None) -> str:
-        """Posts `handle` (unless `state` is what posting said) and follows it to its end."""
+    def finish(
+        self, agent: Any, handle: Any, state: str | None = None, *,
+        patience: float = PATIENCE, meanwhile: Callable[[], Any] | None = None,
+    ) -> str:
+        """Posts `handle` (unless `state` is what posting said) and follows it to its end, calling `meanwhile` between two looks."""
         state = agent.transfer(handle) if state is None else state
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while state == "PROC":
             if time.monotonic() > end:
                 return "PROC for too long"
             time.sleep(0)
+            if meanwhile is not None:
+                meanwhile()
             state = agent.check_xfer_state(handle)
         return state
 

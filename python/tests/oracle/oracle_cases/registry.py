@@ -10,6 +10,8 @@ from typing import Any, Callable
 CRASHED = {"outcome": "crashed"}
 #: Recorded instead of a result when the case did not end within its limit.
 HUNG = {"outcome": "hung"}
+#: For a side whose result depends on what happens to lie in its memory, or on the machine: it is recorded, not judged.
+VARIES = {"outcome": "varies"}
 
 
 def ok(result: Any) -> dict:
@@ -39,6 +41,8 @@ class Case:
     env: dict[str, str] = field(default_factory=dict)
     #: Takes the import name of the dispatcher (`nixl`) on both sides, not that of the CUDA 12 package.
     facade: bool = False
+    #: Not compared: it shows that the harness sees crashes and hangs.
+    harness: bool = False
     #: Why the two sides differ; None where they have to be equal.
     differs: str | None = None
     stock: Any = None
