@@ -82,7 +82,7 @@ def test_the_harness_sees_every_end(ours_python: str) -> None:
     found = {name.split(".")[1]: judged(record) for name, record in side.run(cases).items()}
     assert found == {
         "returns": {"outcome": "ok", "result": 7},
-        "raises": {"outcome": "raised", "result": {"raises": "nixlNotFoundError", "direct": True, "status": "NIXL_ERR_NOT_FOUND"}},
+        "raises": {"outcome": "raised", "result": {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"}},
         "dies": {"outcome": "crashed"},
         "sleeps": {"outcome": "hung"},
         "comes_after": {"outcome": "ok", "result": True},

@@ -10,7 +10,7 @@ from .registry import case
 def attributes(nx, ctx):
     """The attributes that clients touch, and their types."""
     agent = ctx.agent(backends=["UCX"])
-    names = "agent name notifs backends backend_mems backend_options plugin_list nixl_mems nixl_ops plugin_b_options plugin_mem_types".split()
+    names = "agent name notifs backends backend_mems backend_options plugin_list nixl_mems nixl_ops".split()
     return {name: type_name(getattr(agent, name)) for name in names}
 
 

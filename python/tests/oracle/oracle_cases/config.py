@@ -40,22 +40,39 @@ def keywords(nx, _):
     )
 
 
+def parameters(function) -> list:
+    """Names, kinds and defaults; the sequence types of defaults are free, and so is how an empty one is written."""
+    out = []
+    for p in inspect.signature(function).parameters.values():
+        if p.default is p.empty:
+            default = "required"
+        elif p.default is None or p.default in ([], (), {}):
+            default = "empty"
+        else:
+            default = normal(list(p.default) if isinstance(p.default, tuple) else p.default)
+        out.append([p.name, p.kind.name, default])
+    return out
+
+
 @case()
 def parameter_names(nx, _):
     """Names, kinds and defaults of the parameters."""
-    found = inspect.signature(nx.api.nixl_agent_config.__init__).parameters.values()
-    return [[p.name, p.kind.name, None if p.default is p.empty else normal(p.default)] for p in found]
+    return parameters(nx.api.nixl_agent_config.__init__)
 
 
 @case()
 def parameter_names_of_the_agent(nx, _):
-    """Names and defaults of the parameters of every public method of an agent."""
-    out = {}
-    for name, method in sorted(vars(nx.api.nixl_agent).items()):
-        if callable(method) and (name == "__init__" or not name.startswith("_")):
-            found = inspect.signature(method).parameters.values()
-            out[name] = [[p.name, p.kind.name, "required" if p.default is p.empty else normal(p.default)] for p in found]
-    return out
+    """Names, kinds and defaults of the parameters of every public method of an agent."""
+    methods = """
+        __init__ add_remote_agent check_remote_metadata check_remote_xfer_done check_xfer_state create_backend deregister_memory
+        deserialize_descs estimate_xfer_cost fetch_remote_metadata get_agent_metadata get_backend_mem_types get_backend_params
+        get_new_notifs get_partial_agent_metadata get_plugin_list get_plugin_mem_types get_plugin_params get_reg_descs
+        get_remote_descs get_serialized_descs get_xfer_descs get_xfer_telemetry initialize_xfer invalidate_local_metadata
+        make_connection make_prepped_xfer prep_mem_view prep_xfer_dlist query_memory query_xfer_backend register_memory
+        release_dlist_handle release_mem_view release_xfer_handle remove_remote_agent send_local_metadata send_notif
+        send_partial_agent_metadata transfer update_notifs
+    """.split()
+    return {name: parameters(getattr(nx.api.nixl_agent, name)) for name in methods}
 
 
 @case()
@@ -119,7 +136,6 @@ def bindings_refuse_other_types(nx, _):
         attempt(setattr, config, "useProgThread", "yes"),
         attempt(setattr, config, "listenPort", "8888"),
         attempt(setattr, config, "syncMode", 1),
-        attempt(setattr, config, "unknown", 1),
         attempt_type(nx.bindings.nixlAgentConfig, "yes"),
     ]
 

@@ -38,6 +38,8 @@ def public_names(nx, _):
         module = getattr(nx.top, name)
         for public in sorted(n for n in vars(module) if n.lower().startswith(("nixl", "default", "dram", "vram", "blk", "obj", "file_"))):
             out[public] = getattr(nx.top, public, None) is getattr(module, public)
+    # Two enums have this name, and only one of them can be the attribute.
+    out["nixl_thread_sync_t"] = nx.top.nixl_thread_sync_t is nx.api.nixl_thread_sync_t
     return out
 
 

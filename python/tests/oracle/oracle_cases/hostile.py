@@ -7,7 +7,7 @@ import numpy as np
 from .normal import attempt, attempt_type
 from .registry import CRASHED, VARIES, case
 
-INVALID = {"raises": "nixlInvalidParamError", "direct": True, "status": "NIXL_ERR_INVALID_PARAM"}
+INVALID = {"raises": "nixlInvalidParamError", "status": "NIXL_ERR_INVALID_PARAM"}
 NO_HANDLE = "a number that is no handle is used as an address by stock, which dies; here handles are checked"
 
 

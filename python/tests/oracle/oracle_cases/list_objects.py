@@ -273,8 +273,20 @@ def printing(nx, _):
     return [xfer(nx).print(), reg(nx).print(), remote(nx).print(), xfer(nx, rows=()).print()]
 
 
+METHODS = {
+    "nixlXferDList": "addDesc append clear descCount getType index isEmpty print remDesc",
+    "nixlRegDList": "addDesc append clear descCount getType index isEmpty print remDesc trim",
+    "nixlRemoteDList": "addDesc append clear descCount getType index isEmpty print remDesc trim",
+    "nixlAgent": """
+        checkRemoteMD createBackend createXferReq deregisterMem estimateXferCost fetchRemoteMD genNotif getAvailPlugins getBackendParams
+        getLocalMD getLocalPartialMD getNotifs getPluginParams getXferStatus getXferTelemetry invalidateLocalMD invalidateRemoteMD
+        loadRemoteMD makeConnection makeXferReq postXferReq prepMemView prepXferDlist queryMem queryXferBackend registerMem
+        releaseMemView releaseXferReq releasedDlistH sendLocalMD sendLocalPartialMD
+    """,
+}
+
+
 @case()
 def methods(nx, _):
-    """The public names of the list classes."""
-    classes = ("nixlXferDList", "nixlRegDList", "nixlRemoteDList", "nixlXferTelemetry", "nixlAgentConfig", "nixlAgent")
-    return {name: sorted(n for n in dir(getattr(nx.bindings, name)) if not n.startswith("_")) for name in classes}
+    """Which methods the classes of the bindings have."""
+    return {f"{cls}.{name}": hasattr(getattr(nx.bindings, cls), name) for cls, names in METHODS.items() for name in names.split()}

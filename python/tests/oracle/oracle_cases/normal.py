@@ -46,14 +46,13 @@ def dlist(value: Any, base: int = 0) -> dict:
 
 
 def failure(error: BaseException) -> dict:
-    """An exception: its class, whether that descends from Exception alone, and the status that its text begins with.
+    """An exception: its class, and the status that its text begins with.
 
     Clients match on the class or look for the status name in the text; the rest of a text is free.
     """
     name = type(error).__name__
     record: dict[str, Any] = {"raises": name}
     if name.startswith("nixl"):
-        record["direct"] = type(error).__bases__ == (Exception,)
         found = STATUS.match(str(error))
         record["status"] = found.group(0) if found else None
     if isinstance(error, KeyError):

@@ -58,7 +58,7 @@ def given_as_other_types(nx, ctx):
     a, b = ctx.pair()
     return {
         name: [attempt(a.agent.send_notif, b.name, m), attempt(lambda m=m: type(transfer(ctx, a, b, m)).__name__)]
-        for name, m in (("number", 5), ("none", None), ("list", [b"a"]), ("bytearray", bytearray(b"a")), ("memoryview", memoryview(b"a")))
+        for name, m in (("number", 5), ("none", None), ("list", [b"a"]), ("bytearray", bytearray(b"a")))
     }
 
 
@@ -258,13 +258,24 @@ def looked_up_with_an_empty_tag(nx, ctx):
     return [before, b.agent.check_remote_xfer_done(a.name, b""), normal(b.agent.notifs)]
 
 
-@case()
+@case(
+    differs="stock can't compare a tag in text with its bytes; here a text means its UTF-8 bytes, as it does for messages",
+    stock={"outcome": "ok", "result": {"raises": "TypeError"}},
+    ours={"outcome": "ok", "result": {"returns": True}},
+)
 def looked_up_by_text(nx, ctx):
-    """A tag given as text, and agents that sent nothing."""
+    """A tag given as text."""
     a, b = ctx.pair()
     arrived(ctx, a, b, b"msg")
+    return attempt(b.agent.check_remote_xfer_done, a.name, "msg")
+
+
+@case()
+def looked_up_where_nothing_is(nx, ctx):
+    """Looking up what an unknown agent sent, and by an unknown backend."""
+    a, b = ctx.pair()
     look = b.agent.check_remote_xfer_done
-    return [attempt(look, a.name, "msg"), attempt(look, "nobody", b"msg"), attempt(look, a.name, b"msg", ["NO_SUCH"])]
+    return [attempt(look, "nobody", b"msg"), attempt(look, a.name, b"msg"), attempt(look, a.name, b"msg", ["NO_SUCH"])]
 
 
 @case()

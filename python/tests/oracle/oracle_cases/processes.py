@@ -192,7 +192,7 @@ def lost_is_forgotten(nx, ctx):
 @case(
     limit=60,
     differs="stock refuses a peer that was restarted under its name until it is removed; here it is welcome at once",
-    stock={"outcome": "ok", "result": [{"raises": "nixlNotAllowedError", "direct": True, "status": "NIXL_ERR_NOT_ALLOWED"}, None]},
+    stock={"outcome": "ok", "result": [{"raises": "nixlNotAllowedError", "status": "NIXL_ERR_NOT_ALLOWED"}, None]},
     ours={"outcome": "ok", "result": [{"returns": {"bytes": b"processes.restarted:there".hex()}}, "DONE"]},
 )
 def restarted(nx, ctx):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,10 +16,18 @@ def torch_stand_in():
     """A module `torch` with as much of a tensor as descriptors need."""
     module = types.ModuleType("torch")
 
+    @dataclass(frozen=True)
+    class device:  # noqa: N801
+        type: str
+        index: int | None
+
+        def __str__(self) -> str:
+            return self.type if self.index is None else f"{self.type}:{self.index}"
+
     class Tensor:
         def __init__(self, array: np.ndarray, contiguous: bool = True, device: int = -1) -> None:
             self.array, self.contiguous, self.index = array, contiguous, device
-            self.device = "cpu" if device < 0 else f"cuda:{device}"
+            self.device = place(device)
 
         def __getitem__(self, place) -> "Tensor":
             return Tensor(self.array[place], self.contiguous, self.index)
@@ -49,8 +58,12 @@ def torch_stand_in():
         def nbytes(self) -> int:
             return self.array.nbytes
 
-    Tensor.__module__ = "torch"
-    module.Tensor = Tensor
+    def place(index: int) -> device:
+        return device("cpu", None) if index < 0 else device("cuda", index)
+
+    Tensor.__module__ = device.__module__ = "torch"
+    module.device = device
+    module.Tensor, module.__version__ = Tensor, "0"
     sys.modules["torch"] = module
     return Tensor
 
