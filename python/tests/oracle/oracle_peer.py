@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 import zlib
 from multiprocessing.connection import Connection
 from typing import Any

@@ -14,8 +14,9 @@ import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 from oracle_cases import CASES, Case
 from oracle_cases.registry import CRASHED, HUNG
@@ -54,8 +55,12 @@ class Side:
         env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         env.update({"NIXL_LOG_LEVEL": "ERROR", "PYTHONDONTWRITEBYTECODE": "1", **cases[0].env})
         child = subprocess.Popen(
-            command, pass_fds=[write], env=env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command,
+            pass_fds=[write],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         os.close(write)
         lines = Lines(read, child.stdout.fileno())
@@ -86,7 +91,13 @@ class Side:
         lines.close()
         child.stdout.close()
         self.processes.append(
-            {"cases": [c.id for c in cases], "exit": code, "hung": hung, "unfinished": [c.id for c in left], "said": lines.tail()}
+            {
+                "cases": [c.id for c in cases],
+                "exit": code,
+                "hung": hung,
+                "unfinished": [c.id for c in left],
+                "said": lines.tail(),
+            }
         )
         if left:
             # The first case that is not done took the process with it, also if it did so before it began.

@@ -18,30 +18,46 @@ BESIDE = ("numpy==2.2.6",)
 UNAVAILABLE = 3
 
 
+class Unavailable(Exception):
+    """The wheel can't be had here; the text says why."""
+
+
 def whole(python: Path) -> bool:
     """Whether the original can be imported there."""
     if not python.exists():
         return False
-    return subprocess.run([str(python), "-c", "import numpy, nixl_cu12, nixl"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            [str(python), "-c", "import numpy, nixl_cu12, nixl"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
+def make(where: Path) -> Path:
+    """The interpreter of the environment at `where`, which is made if it is not there. Raises `Unavailable`."""
+    python = where.absolute() / "bin" / "python"
+    if whole(python):
+        return python
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(where)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for arguments in (["--no-deps", *ALONE], list(BESIDE)):
+        run = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            last = (run.stderr.strip() or "pip said nothing").splitlines()[-1]
+            raise Unavailable(f"pip could not install {' '.join(arguments)}: {last}")
+    if not whole(python):
+        raise Unavailable("it is installed but can't be imported on this machine")
+    return python
 
 
 def main() -> int:
     """Makes the environment at the path given."""
-    where = Path(sys.argv[1]).absolute()
-    python = where / "bin" / "python"
-    if not whole(python):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(where)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        for arguments in (["--no-deps", *ALONE], list(BESIDE)):
-            run = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
-            if run.returncode != 0:
-                last = (run.stderr.strip() or "pip said nothing").splitlines()[-1]
-                print(f"pip could not install {' '.join(arguments)}: {last}")
-                return UNAVAILABLE
-        if not whole(python):
-            print("the wheel is installed but can't be imported on this machine")
-            return UNAVAILABLE
-    print(python)
+    try:
+        print(make(Path(sys.argv[1])))
+    except Unavailable as why:
+        print(why)
+        return UNAVAILABLE
     return 0
 
 

@@ -9,7 +9,11 @@ import pytest
 
 from oracle_cases import CASES, Case
 from oracle_cases.registry import VARIES
+from oracle_sides import ours_python, sides, stock_python  # noqa: F401
 from oracle_supervisor import Side
+
+#: The first test waits until both sides have run all cases; a limit of single tests, where one is set, does not fit that.
+pytestmark = pytest.mark.timeout(1500)
 
 COMPARED = [c for c in CASES.values() if not c.harness]
 
@@ -25,9 +29,13 @@ def wrong(case: Case, stock: dict, ours: dict) -> str | None:
     expected_ours = case.ours if case.differs else judged(stock)
     out = []
     if expected_stock != VARIES and judged(stock) != expected_stock:
-        out.append(f"the original is not what the case says\n  says {text(expected_stock)}\n  is   {text(judged(stock))}{words(stock)}")
+        out.append(
+            f"the original is not what the case says\n  says {text(expected_stock)}\n  is   {text(judged(stock))}{words(stock)}"
+        )
     if judged(ours) != expected_ours:
-        out.append(f"ours is not as expected\n  expected {text(expected_ours)}\n  is       {text(judged(ours))}{words(ours)}")
+        out.append(
+            f"ours is not as expected\n  expected {text(expected_ours)}\n  is       {text(judged(ours))}{words(ours)}"
+        )
     if not out:
         return None
     reason = f"\nthe sides differ on purpose: {case.differs}" if case.differs else ""
@@ -44,7 +52,7 @@ def words(record: dict) -> str:
 
 
 @pytest.mark.parametrize("case_id", [c.id for c in COMPARED])
-def test_case(case_id: str, sides: dict[str, Side]) -> None:
+def test_case(case_id: str, sides: dict[str, Side]) -> None:  # noqa: F811
     case = CASES[case_id]
     first = wrong(case, *(sides[s].records[case_id] for s in ("stock", "ours")))
     if first is None:
@@ -58,7 +66,7 @@ def test_case(case_id: str, sides: dict[str, Side]) -> None:
 
 
 @pytest.mark.parametrize("case_id", [COMPARED[0].id])
-def test_our_processes_end_with_zero(case_id: str, sides: dict[str, Side]) -> None:
+def test_our_processes_end_with_zero(case_id: str, sides: dict[str, Side]) -> None:  # noqa: F811
     bad = [p for p in sides["ours"].processes if p["exit"] != 0 or p["hung"] or p["unfinished"]]
     assert not bad, json.dumps(bad, indent=1)
 
@@ -76,7 +84,7 @@ def test_every_difference_is_explained_and_real() -> None:
             assert case.ours != VARIES, case.id
 
 
-def test_the_harness_sees_every_end(ours_python: str) -> None:
+def test_the_harness_sees_every_end(ours_python: str) -> None:  # noqa: F811
     cases = [CASES[f"harness.{name}"] for name in ("returns", "raises", "dies", "sleeps", "comes_after")]
     side = Side(ours_python, "nixl_cu12", "nixl")
     found = {name.split(".")[1]: judged(record) for name, record in side.run(cases).items()}

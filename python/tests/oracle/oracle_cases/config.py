@@ -34,8 +34,13 @@ def keywords(nx, _):
     rw = nx.api.nixl_thread_sync_t.NIXL_THREAD_SYNC_RW
     return shown(
         nx.api.nixl_agent_config(
-            sync_mode=rw, backends=[], num_threads=8, capture_telemetry=True,
-            listen_port=0, enable_listen_thread=True, enable_prog_thread=False,
+            sync_mode=rw,
+            backends=[],
+            num_threads=8,
+            capture_telemetry=True,
+            listen_port=0,
+            enable_listen_thread=True,
+            enable_prog_thread=False,
         )
     )
 
@@ -79,7 +84,11 @@ def parameter_names_of_the_agent(nx, _):
 def sync_mode_of_another_type(nx, _):
     """A thread mode that is not the API's enum."""
     make = nx.api.nixl_agent_config
-    return [attempt(make, sync_mode=1), attempt(make, sync_mode="STRICT"), attempt(make, sync_mode=nx.bindings.NIXL_THREAD_SYNC_RW)]
+    return [
+        attempt(make, sync_mode=1),
+        attempt(make, sync_mode="STRICT"),
+        attempt(make, sync_mode=nx.bindings.NIXL_THREAD_SYNC_RW),
+    ]
 
 
 @case()
@@ -125,7 +134,14 @@ def bindings_by_position(nx, _):
     b = nx.bindings
     full = b.nixlAgentConfig(True, True, 4321, b.NIXL_THREAD_SYNC_RW)
     short = b.nixlAgentConfig(False)
-    return [full.useProgThread, full.useListenThread, full.listenPort, normal(full.syncMode), short.useProgThread, short.useListenThread]
+    return [
+        full.useProgThread,
+        full.useListenThread,
+        full.listenPort,
+        normal(full.syncMode),
+        short.useProgThread,
+        short.useListenThread,
+    ]
 
 
 @case()

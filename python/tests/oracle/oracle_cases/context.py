@@ -91,7 +91,9 @@ class Context:
         """An agent name that is the same on both sides and used by no other case."""
         return f"{self.case_id}:{tag}"
 
-    def agent(self, tag: str = "a", *, name: str | None = None, backends: list[str] | None = None, **config: Any) -> Any:
+    def agent(
+        self, tag: str = "a", *, name: str | None = None, backends: list[str] | None = None, **config: Any
+    ) -> Any:
         """A new agent; by default without backends, which makes it cheap."""
         made = self.modules.api.nixl_agent_config(backends=[] if backends is None else backends, **config)
         agent = self.modules.api.nixl_agent(self.name(tag) if name is None else name, made)
@@ -118,8 +120,13 @@ class Context:
         return a, b
 
     def finish(
-        self, agent: Any, handle: Any, state: str | None = None, *,
-        patience: float = PATIENCE, meanwhile: Callable[[], Any] | None = None,
+        self,
+        agent: Any,
+        handle: Any,
+        state: str | None = None,
+        *,
+        patience: float = PATIENCE,
+        meanwhile: Callable[[], Any] | None = None,
     ) -> str:
         """Posts `handle` (unless `state` is what posting said) and follows it to its end, calling `meanwhile` between two looks."""
         state = agent.transfer(handle) if state is None else state
@@ -165,7 +172,11 @@ class Context:
         program = text.replace("NAME", self.modules.name)
         try:
             run = subprocess.run(
-                [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+                [sys.executable, "-c", program, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return {"hung": True}
@@ -196,7 +207,9 @@ class Peer:
         program = Path(__file__).resolve().parent.parent / "oracle_peer.py"
         self.child = subprocess.Popen(
             [sys.executable, str(program), module, str(far.fileno())],
-            pass_fds=[far.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=[far.fileno()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         far.close()
         self.pipe = Connection(near.detach())

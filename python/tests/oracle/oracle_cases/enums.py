@@ -76,7 +76,13 @@ def exported_members(nx, _):
 def plain_constants(nx, _):
     """The constants that are no enum members."""
     b = nx.bindings
-    return [b.NIXL_INIT_AGENT, b.DEFAULT_COMM_PORT, nx.api.DEFAULT_COMM_PORT, nx.top.DEFAULT_COMM_PORT, type_name(b.HAVE_UCX_GPU_DEVICE_API)]
+    return [
+        b.NIXL_INIT_AGENT,
+        b.DEFAULT_COMM_PORT,
+        nx.api.DEFAULT_COMM_PORT,
+        nx.top.DEFAULT_COMM_PORT,
+        type_name(b.HAVE_UCX_GPU_DEVICE_API),
+    ]
 
 
 @case(
@@ -109,7 +115,12 @@ def comparing_members(nx, _):
 def members_by_number(nx, _):
     """Making a member from its number."""
     b = nx.bindings
-    return [normal(b.nixl_mem_t(4)), normal(b.nixl_xfer_op_t(1)), normal(b.nixl_status_t(-4)), attempt(b.nixl_mem_t, "DRAM")]
+    return [
+        normal(b.nixl_mem_t(4)),
+        normal(b.nixl_xfer_op_t(1)),
+        normal(b.nixl_status_t(-4)),
+        attempt(b.nixl_mem_t, "DRAM"),
+    ]
 
 
 @case()
@@ -128,7 +139,10 @@ def pickled_members(nx, _):
 @case()
 def exception_classes(nx, _):
     """The exception classes and the public classes that they descend from."""
-    return {name: [c.__name__ for c in getattr(nx.bindings, name).__mro__ if not c.__name__.startswith("_")] for name in ERRORS}
+    return {
+        name: [c.__name__ for c in getattr(nx.bindings, name).__mro__ if not c.__name__.startswith("_")]
+        for name in ERRORS
+    }
 
 
 @case()

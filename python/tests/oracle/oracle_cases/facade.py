@@ -19,7 +19,8 @@ def submodules(nx, _):
 
 @case(
     facade=True,
-    differs="stock copies the names of its logging module over the module itself, so that `nixl.logging` is Python's own; here it is the module of that name",
+    differs="stock copies the names of its logging module over the module itself, so that `nixl.logging` is Python's "
+    "own; here it is the module of that name",
     stock={"outcome": "ok", "result": [True, False]},
     ours={"outcome": "ok", "result": [False, True]},
 )
@@ -36,7 +37,9 @@ def public_names(nx, _):
     out = {}
     for name in SUBMODULES:
         module = getattr(nx.top, name)
-        for public in sorted(n for n in vars(module) if n.lower().startswith(("nixl", "default", "dram", "vram", "blk", "obj", "file_"))):
+        for public in sorted(
+            n for n in vars(module) if n.lower().startswith(("nixl", "default", "dram", "vram", "blk", "obj", "file_"))
+        ):
             out[public] = getattr(nx.top, public, None) is getattr(module, public)
     # Two enums have this name, and only one of them can be the attribute.
     out["nixl_thread_sync_t"] = nx.top.nixl_thread_sync_t is nx.api.nixl_thread_sync_t
@@ -86,7 +89,10 @@ def transfer(nx, ctx):
     buffer = ctx.buffer(4096, 5)
     b.register_memory([buffer.region()], "DRAM")
     a.agent.add_remote_agent(b.get_agent_metadata())
-    state = ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 1), b.get_xfer_descs(buffer.blocks(4096), "DRAM"), b.name))
+    state = ctx.finish(
+        a.agent,
+        a.agent.initialize_xfer("READ", a.descs(4096, 1), b.get_xfer_descs(buffer.blocks(4096), "DRAM"), b.name),
+    )
     return [state, int(a.buffer.bytes[:4096].sum())]
 
 
@@ -97,4 +103,8 @@ def bindings_pickle_by_their_name(nx, _):
 
     made = nx.bindings.nixlXferDList(nx.bindings.DRAM_SEG, [(1, 2, 3)])
     back = pickle.loads(pickle.dumps(made))
-    return [type(back).__name__, back == made, isinstance(back, importlib.import_module("nixl_cu12._bindings").nixlXferDList)]
+    return [
+        type(back).__name__,
+        back == made,
+        isinstance(back, importlib.import_module("nixl_cu12._bindings").nixlXferDList),
+    ]

@@ -26,11 +26,16 @@ def written(where: str, name: str, size: int) -> str:
 def plugin(nx, ctx):
     """The plugin is there, with parameters."""
     agent = ctx.agent()
-    return ["POSIX" in agent.get_plugin_list(), type_name(agent.get_plugin_params("POSIX")), "FILE_SEG" in agent.get_plugin_mem_types("POSIX")]
+    return [
+        "POSIX" in agent.get_plugin_list(),
+        type_name(agent.get_plugin_params("POSIX")),
+        "FILE_SEG" in agent.get_plugin_mem_types("POSIX"),
+    ]
 
 
 @case(
-    differs="stock moves data between files and host memory with this backend; kvferry answers questions about files and moves none",
+    differs="stock moves data between files and host memory with this backend; kvferry answers questions about files and "
+    "moves none",
     stock={"outcome": "ok", "result": [["DRAM_SEG", "FILE_SEG"]] * 2},
     ours={"outcome": "ok", "result": [["FILE_SEG"]] * 2},
 )
@@ -54,7 +59,9 @@ def existing_and_missing(nx, ctx):
     where = folder(ctx)
     there = written(where, "there", 1234)
     agent = ctx.agent(backends=["POSIX"])
-    found = agent.query_memory([(0, 0, 0, there), (0, 0, 0, os.path.join(where, "missing")), (0, 0, 0, where)], "POSIX", mem_type="FILE")
+    found = agent.query_memory(
+        [(0, 0, 0, there), (0, 0, 0, os.path.join(where, "missing")), (0, 0, 0, where)], "POSIX", mem_type="FILE"
+    )
     return [type_name(found), len(found), [None if f is None else sorted(f) for f in found]]
 
 
@@ -108,7 +115,10 @@ def unknown_backend(nx, ctx):
 def backend_that_can_not_be_asked(nx, ctx):
     """The UCX backend does not know files."""
     agent, buffer = ctx.agent(backends=["UCX"]), ctx.buffer(4096)
-    return [attempt(agent.query_memory, [(0, 0, 0, "x")], "UCX", "FILE"), attempt(agent.query_memory, [buffer.region()], "UCX", "DRAM")]
+    return [
+        attempt(agent.query_memory, [(0, 0, 0, "x")], "UCX", "FILE"),
+        attempt(agent.query_memory, [buffer.region()], "UCX", "DRAM"),
+    ]
 
 
 @case()

@@ -58,7 +58,11 @@ def comparing_unequal(nx, _):
 @case()
 def arguments(nx, _):
     """Arguments of other types."""
-    return [attempt(nx.utils.malloc_passthru, "8"), attempt(nx.utils.ba_buf, 1), attempt(nx.utils.verify_transfer, None, None, 1)]
+    return [
+        attempt(nx.utils.malloc_passthru, "8"),
+        attempt(nx.utils.ba_buf, 1),
+        attempt(nx.utils.verify_transfer, None, None, 1),
+    ]
 
 
 @case()
@@ -70,7 +74,11 @@ def transfer_between_helpers(nx, ctx):
     ra, rb = (x.register_memory([(at, 1024, 0, "")], "DRAM") for x, at in ((a, one), (b, two)))
     a.add_remote_agent(b.get_agent_metadata())
     state = ctx.finish(a, a.initialize_xfer("WRITE", ra.trim(), rb.trim(), b.name))
-    out = [state, attempt(nx.utils.verify_transfer, one, two, 1024), ctypes.string_at(one, 1024) == ctypes.string_at(two, 1024)]
+    out = [
+        state,
+        attempt(nx.utils.verify_transfer, one, two, 1024),
+        ctypes.string_at(one, 1024) == ctypes.string_at(two, 1024),
+    ]
     a.deregister_memory(ra)
     b.deregister_memory(rb)
     return out
@@ -81,7 +89,14 @@ def loggers(nx, _):
     """Loggers lie under `nixl`, without leading underscores."""
     get = nx.logging.get_logger
     made = get("_api")
-    return [type_name(made), made.name, get("x.y").name, get("__main__").name, get("_api") is made, isinstance(made, logging.Logger)]
+    return [
+        type_name(made),
+        made.name,
+        get("x.y").name,
+        get("__main__").name,
+        get("_api") is made,
+        isinstance(made, logging.Logger),
+    ]
 
 
 @case()
@@ -109,7 +124,9 @@ def unknown_level(nx, _):
 @case()
 def functions_of_logging(nx, _):
     """The functions that callers use exist and can be called again."""
-    out = [hasattr(nx.logging, name) for name in ("get_logger", "setup_logging", "set_log_level_by_env", "LOGGING_CONFIG")]
+    out = [
+        hasattr(nx.logging, name) for name in ("get_logger", "setup_logging", "set_log_level_by_env", "LOGGING_CONFIG")
+    ]
     return [out, attempt(nx.logging.setup_logging), attempt(nx.logging.set_log_level_by_env, logging.getLogger("nixl"))]
 
 

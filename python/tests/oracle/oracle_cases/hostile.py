@@ -123,7 +123,7 @@ def list_of_a_size_registered(nx, ctx):
 
 @case(
     alone=True,
-    differs="stock keeps a part of what it read before it saw the damage, and then refuses the good metadata of that name",
+    differs="stock keeps a part of what it read before it saw the damage, and then refuses the good metadata of that name "
     stock=VARIES,
     ours={"outcome": "ok", "result": [{"returns": {"bytes": b"hostile.blob_with_changed_bytes:b".hex()}}, True]},
 )
@@ -145,12 +145,16 @@ def blob_with_changed_bytes(nx, ctx):
 @case(alone=True)
 def constructor_of_handles(nx, _):
     """Handles made by hand from things that are no agent and no number."""
-    return [attempt_type(nx.api.nixl_xfer_handle, None, "x"), attempt_type(nx.api.nixl_prepped_dlist_handle, None, None)]
+    return [
+        attempt_type(nx.api.nixl_xfer_handle, None, "x"),
+        attempt_type(nx.api.nixl_prepped_dlist_handle, None, None),
+    ]
 
 
 @case(
     alone=True,
-    differs="a process that used stock's UCX backend may be killed by a signal when it ends, on some machines always; here it ends as it should",
+    differs="a process that used stock's UCX backend may be killed by a signal when it ends, on some machines always; "
+    "here it ends as it should",
     stock=VARIES,
     ours={"outcome": "ok", "result": {"exit": 0, "said": ["DONE"]}},
 )

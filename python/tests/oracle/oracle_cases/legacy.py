@@ -14,7 +14,10 @@ from .registry import case
 def configuration_of_0_7(nx, ctx):
     """The arguments that version 0.7 had."""
     make = nx.api.nixl_agent_config
-    return [attempt(lambda: type(make(True, False, 0)).__name__), attempt(lambda: type(make(enable_prog_thread=True, backends=["UCX"], num_threads=1)).__name__)]
+    return [
+        attempt(lambda: type(make(True, False, 0)).__name__),
+        attempt(lambda: type(make(enable_prog_thread=True, backends=["UCX"], num_threads=1)).__name__),
+    ]
 
 
 @case()
@@ -47,7 +50,9 @@ def sglang(nx, ctx):
     strict = nx.api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
     agents, buffers = [], []
     for threads in (8, 0):
-        agent = nx.api.nixl_agent(str(uuid.uuid4()), nx.api.nixl_agent_config(backends=[], num_threads=threads, sync_mode=strict))
+        agent = nx.api.nixl_agent(
+            str(uuid.uuid4()), nx.api.nixl_agent_config(backends=[], num_threads=threads, sync_mode=strict)
+        )
         agent.create_backend("UCX", {"num_threads": str(threads)} if threads else {})
         ctx.keep.append(agent)
         agents.append(agent)
@@ -58,7 +63,9 @@ def sglang(nx, ctx):
     prefill.add_remote_agent(decode.get_agent_metadata())
     buffers[0].pattern(1)
     local = prefill.prep_xfer_dlist("", np.array([[buffers[0].address, 1024, 0, 1024, 64]], dtype=np.uint64), "DRAM")
-    remote = prefill.prep_xfer_dlist(decode.name, np.array([[buffers[1].address, 1024, 0, 1024, 64]], dtype=np.uint64), "DRAM")
+    remote = prefill.prep_xfer_dlist(
+        decode.name, np.array([[buffers[1].address, 1024, 0, 1024, 64]], dtype=np.uint64), "DRAM"
+    )
     states = []
     for chunk in np.array_split(np.arange(64, dtype=np.int32), 4):
         handle = prefill.make_prepped_xfer("WRITE", local, chunk, remote, chunk)
@@ -72,14 +79,21 @@ def vllm(nx, ctx):
     """vLLM's calls: telemetry on, grids by keyword, READ with a message, telemetry read, handle released."""
     a, b = ctx.pair(num_threads=4, capture_telemetry=True)
     b.buffer.pattern(2)
-    local = a.agent.prep_xfer_dlist("NIXL_INIT_AGENT", np.array([[a.buffer.address, 2048, 0, 2048, 32]], dtype=np.uint64), mem_type="DRAM")
-    remote = a.agent.prep_xfer_dlist(b.name, np.array([[b.buffer.address, 2048, 0, 2048, 32]], dtype=np.uint64), mem_type="DRAM")
+    local = a.agent.prep_xfer_dlist(
+        "NIXL_INIT_AGENT", np.array([[a.buffer.address, 2048, 0, 2048, 32]], dtype=np.uint64), mem_type="DRAM"
+    )
+    remote = a.agent.prep_xfer_dlist(
+        b.name, np.array([[b.buffer.address, 2048, 0, 2048, 32]], dtype=np.uint64), mem_type="DRAM"
+    )
     ids = np.array([7, 3, 30], dtype=np.int64)
     handle = a.agent.make_prepped_xfer("READ", local, ids, remote, ids, notif_msg=b"req:1")
     state = ctx.finish(a.agent, handle)
     found = a.agent.get_xfer_telemetry(handle)
     out = [state, found.totalBytes, a.agent.release_xfer_handle(handle), normal(ctx.notifs(b.agent, 1))]
-    same = all(bool((a.buffer.bytes[i * 2048 : (i + 1) * 2048] == b.buffer.bytes[i * 2048 : (i + 1) * 2048]).all()) for i in ids)
+    same = all(
+        bool((a.buffer.bytes[i * 2048 : (i + 1) * 2048] == b.buffer.bytes[i * 2048 : (i + 1) * 2048]).all())
+        for i in ids
+    )
     a.agent.release_dlist_handle(local)
     a.agent.release_dlist_handle(remote)
     return [*out, same]

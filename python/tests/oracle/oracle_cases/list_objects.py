@@ -30,10 +30,16 @@ def constructors(nx, _):
     return [
         normal(v)
         for v in (
-            b.nixlXferDList(b.DRAM_SEG), b.nixlXferDList(b.DRAM_SEG, [(1, 2, 3)]),
-            b.nixlXferDList(b.DRAM_SEG, array), b.nixlRegDList(b.FILE_SEG), b.nixlRegDList(b.OBJ_SEG, 2),
-            b.nixlRegDList(b.DRAM_SEG, [(1, 2, 3, "m")]), b.nixlRegDList(b.DRAM_SEG, array),
-            b.nixlRemoteDList(b.DRAM_SEG), b.nixlRemoteDList(b.VRAM_SEG, 2), b.nixlRemoteDList(b.VRAM_SEG, [(1, 2, 3, "p")]),
+            b.nixlXferDList(b.DRAM_SEG),
+            b.nixlXferDList(b.DRAM_SEG, [(1, 2, 3)]),
+            b.nixlXferDList(b.DRAM_SEG, array),
+            b.nixlRegDList(b.FILE_SEG),
+            b.nixlRegDList(b.OBJ_SEG, 2),
+            b.nixlRegDList(b.DRAM_SEG, [(1, 2, 3, "m")]),
+            b.nixlRegDList(b.DRAM_SEG, array),
+            b.nixlRemoteDList(b.DRAM_SEG),
+            b.nixlRemoteDList(b.VRAM_SEG, 2),
+            b.nixlRemoteDList(b.VRAM_SEG, [(1, 2, 3, "p")]),
         )
     ]
 
@@ -76,7 +82,11 @@ def constructors_refuse(nx, _):
 def empty_sequence(nx, _):
     """An empty list of tuples, and an empty array."""
     b = nx.bindings
-    return [normal(b.nixlXferDList(b.DRAM_SEG, [])), normal(b.nixlRegDList(b.DRAM_SEG, [])), attempt(b.nixlXferDList, b.DRAM_SEG, np.zeros((0, 3), dtype=np.uint64))]
+    return [
+        normal(b.nixlXferDList(b.DRAM_SEG, [])),
+        normal(b.nixlRegDList(b.DRAM_SEG, [])),
+        attempt(b.nixlXferDList, b.DRAM_SEG, np.zeros((0, 3), dtype=np.uint64)),
+    ]
 
 
 @case()
@@ -120,7 +130,8 @@ def items_refuse(nx, _):
 
 @case(
     alone=True,
-    differs="stock reads outside of the list and kills the process, or hands back what lies there; an index out of range is an IndexError here",
+    differs="stock reads outside of the list and kills the process, or hands back what lies there; an index out of range "
+    "is an IndexError here",
     stock=CRASHED,
     ours={"outcome": "ok", "result": {"raises": "IndexError"}},
 )
@@ -191,7 +202,8 @@ def rows_of_a_size(nx, _):
 
 @case(
     alone=True,
-    differs="stock's lists have no end for a loop, which reads on until the process dies; here a loop ends after the last descriptor",
+    differs="stock's lists have no end for a loop, which reads on until the process dies; here a loop ends after the last "
+    "descriptor",
     stock=CRASHED,
     ours={"outcome": "ok", "result": {"returns": [{"tuple": [1, 2, 0]}, {"tuple": [3, 4, 5]}]}},
 )
@@ -238,7 +250,10 @@ def pickled_remote(nx, _):
 @case()
 def pickled_at_every_protocol(nx, _):
     """Pickling with the protocols that exist."""
-    return [attempt(lambda p=p: pickle.loads(pickle.dumps(xfer(nx), protocol=p))) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+    return [
+        attempt(lambda p=p: pickle.loads(pickle.dumps(xfer(nx), protocol=p)))
+        for p in range(2, pickle.HIGHEST_PROTOCOL + 1)
+    ]
 
 
 @case()
@@ -256,7 +271,11 @@ def serialized(nx, ctx):
 def serialized_other_objects(nx, ctx):
     """The two methods are plain pickle for everything else."""
     agent = ctx.agent()
-    return [normal(agent.deserialize_descs(agent.get_serialized_descs({"a": [1, b"x"]}))), attempt(agent.deserialize_descs, b"no pickle"), attempt(agent.deserialize_descs, b"")]
+    return [
+        normal(agent.deserialize_descs(agent.get_serialized_descs({"a": [1, b"x"]}))),
+        attempt(agent.deserialize_descs, b"no pickle"),
+        attempt(agent.deserialize_descs, b""),
+    ]
 
 
 @case()
@@ -289,4 +308,8 @@ METHODS = {
 @case()
 def methods(nx, _):
     """Which methods the classes of the bindings have."""
-    return {f"{cls}.{name}": hasattr(getattr(nx.bindings, cls), name) for cls, names in METHODS.items() for name in names.split()}
+    return {
+        f"{cls}.{name}": hasattr(getattr(nx.bindings, cls), name)
+        for cls, names in METHODS.items()
+        for name in names.split()
+    }

@@ -120,4 +120,8 @@ def without_listener_of_ones_own(nx, ctx):
 def addresses_that_are_none(nx, ctx):
     """Addresses that can't be read."""
     a, _ = listening(ctx, "a")
-    return [attempt(a.agent.send_local_metadata, "not-an-address", 1), attempt(a.agent.send_local_metadata, 5, 1), attempt(a.agent.send_local_metadata, "127.0.0.1", "x")]
+    return [
+        attempt(a.agent.send_local_metadata, "not-an-address", 1),
+        attempt(a.agent.send_local_metadata, 5, 1),
+        attempt(a.agent.send_local_metadata, "127.0.0.1", "x"),
+    ]

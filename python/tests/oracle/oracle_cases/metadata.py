@@ -51,7 +51,11 @@ def loaded_twice(nx, ctx):
     """Loading the same metadata again is fine."""
     a, b = ctx.side("a"), ctx.side("b")
     data = b.agent.get_agent_metadata()
-    return [normal(a.agent.add_remote_agent(data)), attempt(a.agent.add_remote_agent, data), a.agent.check_remote_metadata(b.name)]
+    return [
+        normal(a.agent.add_remote_agent(data)),
+        attempt(a.agent.add_remote_agent, data),
+        a.agent.check_remote_metadata(b.name),
+    ]
 
 
 @case()
@@ -67,7 +71,9 @@ def damaged(nx, ctx):
     """Bytes that are no metadata, cut metadata, nothing."""
     a, b = ctx.side("a"), ctx.side("b")
     data = b.agent.get_agent_metadata()
-    return [attempt(a.agent.add_remote_agent, bad) for bad in (b"", b"not metadata", data[: len(data) // 2], b"\0" * 64)]
+    return [
+        attempt(a.agent.add_remote_agent, bad) for bad in (b"", b"not metadata", data[: len(data) // 2], b"\0" * 64)
+    ]
 
 
 @case()
@@ -85,7 +91,13 @@ def checking(nx, ctx):
     a, b = ctx.side("a"), ctx.side("b")
     before = a.agent.check_remote_metadata(b.name)
     a.agent.add_remote_agent(b.agent.get_agent_metadata())
-    return [before, a.agent.check_remote_metadata(b.name), a.agent.check_remote_metadata("nobody"), a.agent.check_remote_metadata(a.name), attempt(a.agent.check_remote_metadata, "")]
+    return [
+        before,
+        a.agent.check_remote_metadata(b.name),
+        a.agent.check_remote_metadata("nobody"),
+        a.agent.check_remote_metadata(a.name),
+        attempt(a.agent.check_remote_metadata, ""),
+    ]
 
 
 @case()
@@ -111,7 +123,11 @@ def checking_with_other_objects(nx, ctx):
 def removing(nx, ctx):
     """After removing, the name is unknown; it can be loaded again."""
     a, b = ctx.pair()
-    out = [a.agent.check_remote_metadata(b.name), a.agent.remove_remote_agent(b.name), a.agent.check_remote_metadata(b.name)]
+    out = [
+        a.agent.check_remote_metadata(b.name),
+        a.agent.remove_remote_agent(b.name),
+        a.agent.check_remote_metadata(b.name),
+    ]
     out.append(normal(a.agent.add_remote_agent(b.agent.get_agent_metadata())))
     return [*out, a.agent.check_remote_metadata(b.name)]
 
@@ -135,7 +151,12 @@ def name_of_removed_as_bytes(nx, ctx):
     """The answer of loading, as it is, names the agent in the other calls."""
     a, b = ctx.side("a"), ctx.side("b")
     name = a.agent.add_remote_agent(b.agent.get_agent_metadata())
-    return [a.agent.check_remote_metadata(name), attempt(a.agent.make_connection, name), attempt(a.agent.remove_remote_agent, name), a.agent.check_remote_metadata(b.name)]
+    return [
+        a.agent.check_remote_metadata(name),
+        attempt(a.agent.make_connection, name),
+        attempt(a.agent.remove_remote_agent, name),
+        a.agent.check_remote_metadata(b.name),
+    ]
 
 
 @case()
@@ -158,7 +179,11 @@ def partial_without_connection(nx, ctx):
     made = b.agent.register_memory([more.region()], "DRAM")
     data = b.agent.get_partial_agent_metadata(made)
     answer = a.agent.add_remote_agent(data)
-    return [type(data).__name__, normal(answer), a.agent.check_remote_metadata(b.name, a.agent.get_xfer_descs(more.blocks(4096), "DRAM"))]
+    return [
+        type(data).__name__,
+        normal(answer),
+        a.agent.check_remote_metadata(b.name, a.agent.get_xfer_descs(more.blocks(4096), "DRAM")),
+    ]
 
 
 @case()
@@ -218,7 +243,8 @@ def connecting(nx, ctx):
 
 
 @case(
-    differs="stock knows no connection to itself, although it transfers to itself; here nothing is left to do, and that is fine",
+    differs="stock knows no connection to itself, although it transfers to itself; here nothing is left to do, and that "
+    "is fine",
     stock={"outcome": "ok", "result": NOT_FOUND},
     ours={"outcome": "ok", "result": {"returns": None}},
 )

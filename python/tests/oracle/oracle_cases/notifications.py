@@ -14,7 +14,12 @@ def transfer(ctx, a, b, message=b"", op="WRITE"):
 def nothing_new(nx, ctx):
     """Without messages the answer is an empty dictionary."""
     a, b = ctx.pair()
-    return [normal(a.agent.get_new_notifs()), normal(a.agent.update_notifs()), normal(a.agent.notifs), normal(b.agent.get_new_notifs(["UCX"]))]
+    return [
+        normal(a.agent.get_new_notifs()),
+        normal(a.agent.update_notifs()),
+        normal(a.agent.notifs),
+        normal(b.agent.get_new_notifs(["UCX"])),
+    ]
 
 
 @case()
@@ -139,9 +144,13 @@ def alone_and_empty(nx, ctx):
 
 
 @case(
-    differs="stock hands the backend's number where its bindings take a list, so naming a backend never works; here it does",
+    differs="stock hands the backend's number where its bindings take a list, so naming a backend never works; here it "
+    "does",
     stock={"outcome": "ok", "result": [{"raises": "TypeError"}, {}]},
-    ours={"outcome": "ok", "result": [{"returns": None}, {"notifications.alone_with_a_backend:a": [{"bytes": "76696120554358"}]}]},
+    ours={
+        "outcome": "ok",
+        "result": [{"returns": None}, {"notifications.alone_with_a_backend:a": [{"bytes": "76696120554358"}]}],
+    },
 )
 def alone_with_a_backend(nx, ctx):
     """A message with its backend named."""
@@ -200,7 +209,12 @@ def gathered(nx, ctx):
     ctx.until(lambda: sum(map(len, b.agent.update_notifs().values())) == 1)
     a.agent.send_notif(b.name, b"2")
     ctx.until(lambda: sum(map(len, b.agent.update_notifs().values())) == 2)
-    return [normal(b.agent.notifs), normal(b.agent.update_notifs(["UCX"])), normal(b.agent.get_new_notifs()), b.agent.update_notifs() is b.agent.notifs]
+    return [
+        normal(b.agent.notifs),
+        normal(b.agent.update_notifs(["UCX"])),
+        normal(b.agent.get_new_notifs()),
+        b.agent.update_notifs() is b.agent.notifs,
+    ]
 
 
 @case()
@@ -237,7 +251,12 @@ def looked_up_anywhere(nx, ctx):
     a, b = ctx.pair()
     arrived(ctx, a, b, b"req-1:done")
     look = b.agent.check_remote_xfer_done
-    return [look(a.name, b"done", tag_is_prefix=True), look(a.name, b"done", tag_is_prefix=False), look(a.name, b"done", [], False), normal(b.agent.notifs)]
+    return [
+        look(a.name, b"done", tag_is_prefix=True),
+        look(a.name, b"done", tag_is_prefix=False),
+        look(a.name, b"done", [], False),
+        normal(b.agent.notifs),
+    ]
 
 
 @case()
@@ -259,7 +278,7 @@ def looked_up_with_an_empty_tag(nx, ctx):
 
 
 @case(
-    differs="stock can't compare a tag in text with its bytes; here a text means its UTF-8 bytes, as it does for messages",
+    differs="stock can't compare a tag in text with its bytes; here a text means its UTF-8 bytes, as it does for messages "
     stock={"outcome": "ok", "result": {"raises": "TypeError"}},
     ours={"outcome": "ok", "result": {"returns": True}},
 )
@@ -318,11 +337,17 @@ def raw_calls(nx, ctx):
     held = {"other": [b"kept"]}
     got: dict = {}
     ctx.until(lambda: got.update(b.agent.agent.getNotifs(held, [])) or a.name in got)
-    return [normal(sent), normal(got), normal(b.agent.agent.getNotifs(notif_map={}, backends=[])), attempt(b.agent.agent.getNotifs, None)]
+    return [
+        normal(sent),
+        normal(got),
+        normal(b.agent.agent.getNotifs(notif_map={}, backends=[])),
+        attempt(b.agent.agent.getNotifs, None),
+    ]
 
 
 @case(
-    differs="stock finds an empty message but never takes it away, so that it is found for ever; here it is taken like any other",
+    differs="stock finds an empty message but never takes it away, so that it is found for ever; here it is taken like "
+    "any other",
     stock={"outcome": "ok", "result": [True, True, {"notifications.looked_up_when_empty:a": [{"bytes": ""}]}]},
     ours={"outcome": "ok", "result": [True, False, {"notifications.looked_up_when_empty:a": []}]},
 )

@@ -11,7 +11,13 @@ def plugin_list(nx, ctx):
     """A list of names with UCX in it, the same object as the attribute."""
     agent = ctx.agent()
     found = agent.get_plugin_list()
-    return [type_name(found), "UCX" in found, found == agent.plugin_list, all(isinstance(p, str) for p in found), len(set(found)) == len(found)]
+    return [
+        type_name(found),
+        "UCX" in found,
+        found == agent.plugin_list,
+        all(isinstance(p, str) for p in found),
+        len(set(found)) == len(found),
+    ]
 
 
 @case()
@@ -33,7 +39,10 @@ def parameters_of_ucx(nx, ctx):
     return [
         type_name(found),
         all(isinstance(k, str) and isinstance(v, str) for k, v in found.items()),
-        {k: k in found for k in ("num_workers", "num_threads", "ucx_error_handling_mode", "ucx_devices", "engine_config")},
+        {
+            k: k in found
+            for k in ("num_workers", "num_threads", "ucx_error_handling_mode", "ucx_devices", "engine_config")
+        },
     ]
 
 
@@ -47,7 +56,10 @@ def default_parameters_of_ucx(nx, ctx):
 def parameters_asked_twice(nx, ctx):
     """Asking twice gives the same."""
     agent = ctx.agent()
-    return [agent.get_plugin_params("UCX") == agent.get_plugin_params("UCX"), agent.get_plugin_mem_types("UCX") == agent.get_plugin_mem_types("UCX")]
+    return [
+        agent.get_plugin_params("UCX") == agent.get_plugin_params("UCX"),
+        agent.get_plugin_mem_types("UCX") == agent.get_plugin_mem_types("UCX"),
+    ]
 
 
 @case()
@@ -125,7 +137,8 @@ def unknown_parameters_are_accepted(nx, ctx):
 
 
 @case(
-    differs="stock refuses to start when a device of the list is missing; kvferry chooses its path itself and logs that the list is not used",
+    differs="stock refuses to start when a device of the list is missing; kvferry chooses its path itself and logs "
+    "that the list is not used",
     stock={"outcome": "ok", "result": {"raises": "nixlBackendError", "status": "NIXL_ERR_BACKEND"}},
     ours={"outcome": "ok", "result": {"returns": None}},
 )
@@ -172,14 +185,25 @@ def raw_backend(nx, ctx):
     raw = ctx.agent().agent
     handle = raw.createBackend("UCX", {})
     params, mems = raw.getBackendParams(handle)
-    return [type_name(handle), handle != 0, type_name(params), sorted(mems), attempt(raw.createBackend, "NO_SUCH", {}), type_name(raw.getAvailPlugins())]
+    return [
+        type_name(handle),
+        handle != 0,
+        type_name(params),
+        sorted(mems),
+        attempt(raw.createBackend, "NO_SUCH", {}),
+        type_name(raw.getAvailPlugins()),
+    ]
 
 
 @case()
 def unhashable_names(nx, ctx):
     """Names of plugins that are no texts."""
     agent = ctx.agent()
-    return [attempt(agent.get_plugin_params, None), attempt(agent.create_backend, 5), attempt(agent.get_backend_params, 5)]
+    return [
+        attempt(agent.get_plugin_params, None),
+        attempt(agent.create_backend, 5),
+        attempt(agent.get_backend_params, 5),
+    ]
 
 
 @case()

@@ -11,7 +11,9 @@ from .registry import case
 
 def sides(a: Side, b: Side, length: int = 1024, count: int = 16) -> tuple:
     """Prepared lists of both buffers."""
-    return a.agent.prep_xfer_dlist("NIXL_INIT_AGENT", a.descs(length, count)), a.agent.prep_xfer_dlist(b.name, b.descs(length, count))
+    return a.agent.prep_xfer_dlist("NIXL_INIT_AGENT", a.descs(length, count)), a.agent.prep_xfer_dlist(
+        b.name, b.descs(length, count)
+    )
 
 
 def rows(buffer, length: int = 1024, count: int = 16) -> np.ndarray:
@@ -22,7 +24,10 @@ def rows(buffer, length: int = 1024, count: int = 16) -> np.ndarray:
 def names_of_the_local_side(nx, ctx):
     """The local side is called NIXL_INIT_AGENT or has an empty name; one's own name is the loopback side."""
     a = ctx.side("a")
-    return [type_name(a.agent.prep_xfer_dlist(name, a.descs(64, 4))) for name in ("NIXL_INIT_AGENT", "", nx.bindings.NIXL_INIT_AGENT, a.name)]
+    return [
+        type_name(a.agent.prep_xfer_dlist(name, a.descs(64, 4)))
+        for name in ("NIXL_INIT_AGENT", "", nx.bindings.NIXL_INIT_AGENT, a.name)
+    ]
 
 
 @case()
@@ -102,7 +107,11 @@ def types_of_indices(nx, ctx):
     for t in (np.int32, np.uint32, np.int64, np.uint64, np.int16):
         ids = np.array([0, 1], dtype=t)
         out[np.dtype(t).name] = attempt_type(a.agent.make_prepped_xfer, "WRITE", local, ids, remote, ids)
-    for name, ids in (("tuple", (0, 1)), ("range", range(2)), ("numpy scalars", list(np.array([0, 1], dtype=np.int32)))):
+    for name, ids in (
+        ("tuple", (0, 1)),
+        ("range", range(2)),
+        ("numpy scalars", list(np.array([0, 1], dtype=np.int32))),
+    ):
         out[name] = attempt_type(a.agent.make_prepped_xfer, "WRITE", local, ids, remote, ids)
     return out
 
@@ -121,7 +130,8 @@ def indices_with_a_fraction(nx, ctx):
 
 
 @case(
-    differs="stock's conversion fails with a RuntimeError that says nothing; here each wrong argument is told by its class",
+    differs="stock's conversion fails with a RuntimeError that says nothing; here each wrong argument is told by its "
+    "class",
     stock={"outcome": "ok", "result": ["RuntimeError"] * 3},
     ours={"outcome": "ok", "result": ["TypeError", "TypeError", "nixlInvalidParamError"]},
 )
@@ -129,7 +139,10 @@ def indices_that_are_none(nx, ctx):
     """Indices that are no sequence of numbers, or too large for any list."""
     a, b = ctx.pair()
     local, remote = sides(a, b)
-    return [attempt_type(a.agent.make_prepped_xfer, "WRITE", local, ids, remote, [0]).get("raises") for ids in (None, 1, [1 << 40])]
+    return [
+        attempt_type(a.agent.make_prepped_xfer, "WRITE", local, ids, remote, [0]).get("raises")
+        for ids in (None, 1, [1 << 40])
+    ]
 
 
 @case()
@@ -150,7 +163,13 @@ def layouts_of_indices(nx, ctx):
     a, b = ctx.pair()
     local, remote = sides(a, b)
     ids = np.arange(8, dtype=np.int32)
-    forms = {"every second": ids[::2], "reversed": ids[::-1], "two dimensions": ids.reshape(2, 4), "no dimension": np.array(3, dtype=np.int32), "read-only": None}
+    forms = {
+        "every second": ids[::2],
+        "reversed": ids[::-1],
+        "two dimensions": ids.reshape(2, 4),
+        "no dimension": np.array(3, dtype=np.int32),
+        "read-only": None,
+    }
     fixed = ids.copy()
     fixed.flags.writeable = False
     forms["read-only"] = fixed
@@ -251,8 +270,14 @@ def by_keyword(nx, ctx):
     a, b = ctx.pair()
     local, remote = sides(a, b)
     handle = a.agent.make_prepped_xfer(
-        operation="WRITE", local_xfer_side=local, local_indices=[0], remote_xfer_side=remote, remote_indices=[1],
-        notif_msg=b"note", backends=["UCX"], skip_desc_merge=True,
+        operation="WRITE",
+        local_xfer_side=local,
+        local_indices=[0],
+        remote_xfer_side=remote,
+        remote_indices=[1],
+        notif_msg=b"note",
+        backends=["UCX"],
+        skip_desc_merge=True,
     )
     return [ctx.finish(a.agent, handle), normal(ctx.notifs(b.agent, 1)), a.agent.query_xfer_backend(handle)]
 
@@ -287,7 +312,9 @@ def posted_again(nx, ctx):
     """A transfer by index posted again."""
     a, b = ctx.pair()
     local, remote = sides(a, b)
-    handle = a.agent.make_prepped_xfer("READ", local, np.arange(16, dtype=np.int32), remote, np.arange(16, dtype=np.int32)[::-1].copy())
+    handle = a.agent.make_prepped_xfer(
+        "READ", local, np.arange(16, dtype=np.int32), remote, np.arange(16, dtype=np.int32)[::-1].copy()
+    )
     out = []
     for seed in (1, 2, 3):
         b.buffer.pattern(seed)
@@ -313,7 +340,9 @@ def many_indices(nx, ctx):
     b.buffer.pattern(7)
     local, remote = sides(a, b, 16, 50_000)
     order = np.random.default_rng(1).permutation(50_000).astype(np.int32)
-    state = ctx.finish(a.agent, a.agent.make_prepped_xfer("READ", local, order, remote, np.arange(50_000, dtype=np.int32)))
+    state = ctx.finish(
+        a.agent, a.agent.make_prepped_xfer("READ", local, order, remote, np.arange(50_000, dtype=np.int32))
+    )
     return [state, bool((rows(a.buffer, 16, 50_000)[order] == rows(b.buffer, 16, 50_000)).all())]
 
 

@@ -65,7 +65,10 @@ def large(nx, ctx):
     a.buffer.pattern(4)
     kept = crc(a.buffer)
     remote = a.agent.deserialize_descs(peer.call("serialized", 1 << 18, 16))
-    out = [ctx.finish(a.agent, a.agent.initialize_xfer("WRITE", a.descs(1 << 18, 16), remote, peer.name)), peer.call("checksum") == kept]
+    out = [
+        ctx.finish(a.agent, a.agent.initialize_xfer("WRITE", a.descs(1 << 18, 16), remote, peer.name)),
+        peer.call("checksum") == kept,
+    ]
     a.buffer.bytes[:] = 0
     out.append(ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(1 << 18, 16), remote, peer.name)))
     return [*out, crc(a.buffer) == kept]
@@ -121,7 +124,11 @@ def connecting_first(nx, ctx):
     answer = attempt(a.agent.make_connection, peer.name)
     peer.call("fill", 6)
     remote = a.agent.deserialize_descs(peer.call("serialized", 4096, 16))
-    return [answer, ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 16), remote, peer.name)), crc(a.buffer) == peer.call("checksum")]
+    return [
+        answer,
+        ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 16), remote, peer.name)),
+        crc(a.buffer) == peer.call("checksum"),
+    ]
 
 
 @case(limit=60)
@@ -154,7 +161,12 @@ def partial_metadata(nx, ctx):
     peer.call("fill", 8)
     remote = a.agent.deserialize_descs(peer.call("serialized", 4096, 16))
     state = ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 16), remote, peer.name))
-    return [normal(answer), a.agent.check_remote_metadata(peer.name, remote), state, crc(a.buffer) == peer.call("checksum")]
+    return [
+        normal(answer),
+        a.agent.check_remote_metadata(peer.name, remote),
+        state,
+        crc(a.buffer) == peer.call("checksum"),
+    ]
 
 
 @case(limit=60)

@@ -34,14 +34,20 @@ def meta_of_another_type(nx, ctx):
 def three_members(nx, ctx):
     """3-tuples, which belong to transfers, and 5-tuples."""
     agent = ctx.agent()
-    return [attempt(agent.get_reg_descs, [(1, 2, 0)], "DRAM"), attempt(agent.get_reg_descs, [(1, 2, 0, "", "")], "DRAM")]
+    return [
+        attempt(agent.get_reg_descs, [(1, 2, 0)], "DRAM"),
+        attempt(agent.get_reg_descs, [(1, 2, 0, "", "")], "DRAM"),
+    ]
 
 
 @case()
 def mixed_tuples(nx, ctx):
     """The first tuple is right, a later one is not."""
     agent = ctx.agent()
-    return [attempt(agent.get_reg_descs, [(1, 2, 0, ""), (1, 2, 0)], "DRAM"), attempt(agent.get_reg_descs, [(1, 2, 0, ""), 5], "DRAM")]
+    return [
+        attempt(agent.get_reg_descs, [(1, 2, 0, ""), (1, 2, 0)], "DRAM"),
+        attempt(agent.get_reg_descs, [(1, 2, 0, ""), 5], "DRAM"),
+    ]
 
 
 @case()
@@ -70,14 +76,21 @@ def array_of_other_shapes(nx, ctx):
 def without_memory_type(nx, ctx):
     """Tuples and arrays need a memory type."""
     agent = ctx.agent()
-    return [attempt(agent.get_reg_descs, ROWS), attempt(agent.get_reg_descs, np.zeros((1, 3), dtype=np.uint64)), attempt(agent.get_reg_descs, ROWS, "RAM")]
+    return [
+        attempt(agent.get_reg_descs, ROWS),
+        attempt(agent.get_reg_descs, np.zeros((1, 3), dtype=np.uint64)),
+        attempt(agent.get_reg_descs, ROWS, "RAM"),
+    ]
 
 
 @case()
 def every_memory_type(nx, ctx):
     """All names of memory types."""
     agent = ctx.agent()
-    return {name: normal(agent.get_reg_descs(ROWS[:1], name)) for name in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ", "cpu", "cuda")}
+    return {
+        name: normal(agent.get_reg_descs(ROWS[:1], name))
+        for name in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ", "cpu", "cuda")
+    }
 
 
 @case()
@@ -103,15 +116,34 @@ def other_objects(nx, ctx):
 
 
 @case(
-    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without descriptors with its memory type is an empty list here",
+    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without "
+    "descriptors with its memory type is an empty list here",
     stock={"outcome": "ok", "result": [{"raises": "IndexError"}] * 3},
-    ours={"outcome": "ok", "result": [{"returns": {"list": "nixlRegDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}}, {"returns": {"list": "nixlRegDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}}, {"returns": {"list": "nixlRemoteDList", "kind": {"enum": "nixl_mem_t.VRAM_SEG"}, "empty": True, "rows": []}}]},
+    ours={
+        "outcome": "ok",
+        "result": [
+            {"returns": {"list": "nixlRegDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}},
+            {"returns": {"list": "nixlRegDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}},
+            {
+                "returns": {
+                    "list": "nixlRemoteDList",
+                    "kind": {"enum": "nixl_mem_t.VRAM_SEG"},
+                    "empty": True,
+                    "rows": [],
+                }
+            },
+        ],
+    },
 )
 def empty(nx, ctx):
     """Registration and remote lists without descriptors."""
     agent = ctx.agent()
     none = np.zeros((0, 3), dtype=np.uint64)
-    return [attempt(agent.get_reg_descs, [], "DRAM"), attempt(agent.get_reg_descs, none, "DRAM"), attempt(agent.get_remote_descs, [], "VRAM")]
+    return [
+        attempt(agent.get_reg_descs, [], "DRAM"),
+        attempt(agent.get_reg_descs, none, "DRAM"),
+        attempt(agent.get_remote_descs, [], "VRAM"),
+    ]
 
 
 @case()

@@ -50,7 +50,10 @@ def by_names_of_backends(nx, ctx):
     agent, a, b = ctx.agent(backends=["UCX"]), ctx.buffer(4096), ctx.buffer(4096)
     first = agent.register_memory([a.region()], "DRAM", ["UCX"])
     second = agent.register_memory([b.region()], mem_type="DRAM", backends=["UCX"])
-    return [attempt(agent.deregister_memory, first, ["UCX"]), attempt(agent.deregister_memory, second, backends=["UCX"])]
+    return [
+        attempt(agent.deregister_memory, first, ["UCX"]),
+        attempt(agent.deregister_memory, second, backends=["UCX"]),
+    ]
 
 
 @case()
@@ -65,7 +68,10 @@ def by_the_name_cpu(nx, ctx):
 def unknown_backend(nx, ctx):
     """A backend that the agent does not have."""
     agent, buffer = ctx.agent(backends=["UCX"]), ctx.buffer(4096)
-    return [attempt(agent.register_memory, [buffer.region()], "DRAM", ["NO_SUCH"]), attempt(agent.register_memory, [buffer.region()], "DRAM", ["POSIX"])]
+    return [
+        attempt(agent.register_memory, [buffer.region()], "DRAM", ["NO_SUCH"]),
+        attempt(agent.register_memory, [buffer.region()], "DRAM", ["POSIX"]),
+    ]
 
 
 @case()
@@ -83,7 +89,10 @@ def without_backends(nx, ctx):
 def empty_registration(nx, ctx):
     """Lists without regions: an object, and none."""
     agent = ctx.agent(backends=["UCX"])
-    return [attempt(agent.register_memory, nx.bindings.nixlRegDList(nx.bindings.DRAM_SEG)), attempt(agent.register_memory, [], "DRAM")]
+    return [
+        attempt(agent.register_memory, nx.bindings.nixlRegDList(nx.bindings.DRAM_SEG)),
+        attempt(agent.register_memory, [], "DRAM"),
+    ]
 
 
 @case()
@@ -167,13 +176,26 @@ def taking_back_something_else(nx, ctx):
 def device_memory_without_a_driver(nx, ctx):
     """Host memory named as device memory on a machine without a driver."""
     agent, buffer = ctx.agent(backends=["UCX"]), ctx.buffer(4096)
-    return [attempt_type(agent.register_memory, [buffer.region()], "VRAM"), attempt_type(agent.register_memory, [buffer.region()], "cuda", ["UCX"])]
+    return [
+        attempt_type(agent.register_memory, [buffer.region()], "VRAM"),
+        attempt_type(agent.register_memory, [buffer.region()], "cuda", ["UCX"]),
+    ]
 
 
 @case(
     differs="stock says that it found no backend; kvferry says that it does not move this type",
-    stock={"outcome": "ok", "result": {k: {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"} for k in ("OBJ", "BLOCK", "FILE")}},
-    ours={"outcome": "ok", "result": {k: {"raises": "nixlNotSupportedError", "status": "NIXL_ERR_NOT_SUPPORTED"} for k in ("OBJ", "BLOCK", "FILE")}},
+    stock={
+        "outcome": "ok",
+        "result": {
+            k: {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"} for k in ("OBJ", "BLOCK", "FILE")
+        },
+    },
+    ours={
+        "outcome": "ok",
+        "result": {
+            k: {"raises": "nixlNotSupportedError", "status": "NIXL_ERR_NOT_SUPPORTED"} for k in ("OBJ", "BLOCK", "FILE")
+        },
+    },
 )
 def other_memory_types(nx, ctx):
     """Memory types that the UCX backend does not move."""
@@ -182,7 +204,8 @@ def other_memory_types(nx, ctx):
 
 
 @case(
-    differs="stock pins nothing over shared memory and TCP, and accepts addresses where no memory is; here such a region is refused when it is registered",
+    differs="stock pins nothing over shared memory and TCP, and accepts addresses where no memory is; here such a "
+    "region is refused when it is registered",
     stock={"outcome": "ok", "result": [{"returns": "nixlRegDList"}, {"returns": "nixlRegDList"}]},
     ours={"outcome": "ok", "result": [REFUSED, REFUSED]},
 )

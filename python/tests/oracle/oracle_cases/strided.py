@@ -18,7 +18,11 @@ def write_between_strides(nx, ctx):
     """Dense here, wide there: the index space counts row by row."""
     a, b = ctx.pair()
     a.buffer.pattern(1)
-    local = a.agent.prep_xfer_dlist("NIXL_INIT_AGENT", grid([a.buffer.address, 256, 0, 256, 8], [a.buffer.address + 8192, 256, 0, 1024, 4]), mem_type="DRAM")
+    local = a.agent.prep_xfer_dlist(
+        "NIXL_INIT_AGENT",
+        grid([a.buffer.address, 256, 0, 256, 8], [a.buffer.address + 8192, 256, 0, 1024, 4]),
+        mem_type="DRAM",
+    )
     remote = a.agent.prep_xfer_dlist(b.name, grid([b.buffer.address, 256, 0, 512, 12]), mem_type="DRAM")
     ids = np.arange(12, dtype=np.int32)
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, ids, remote, ids))
@@ -35,7 +39,10 @@ def read_in_reverse(nx, ctx):
     a, b = ctx.pair()
     b.buffer.pattern(2)
     rows = lambda x: grid([x.address, 128, 0, 256, 10], [x.address + 4096, 128, 0, 128, 10])  # noqa: E731
-    local, remote = a.agent.prep_xfer_dlist("", rows(a.buffer), "DRAM"), a.agent.prep_xfer_dlist(b.name, rows(b.buffer), "DRAM")
+    local, remote = (
+        a.agent.prep_xfer_dlist("", rows(a.buffer), "DRAM"),
+        a.agent.prep_xfer_dlist(b.name, rows(b.buffer), "DRAM"),
+    )
     ids = np.arange(20, dtype=np.int32)
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("READ", local, ids[::-1].copy(), remote, ids))
     starts = [i * 256 for i in range(10)] + [4096 + i * 128 for i in range(10)]
@@ -60,7 +67,9 @@ def rows_of_one_block(nx, ctx):
     """Rows with a count of one."""
     a, b = ctx.pair()
     a.buffer.pattern(4)
-    local = a.agent.prep_xfer_dlist("", grid([a.buffer.address, 64, 0, 64, 1], [a.buffer.address + 64, 64, 0, 64, 1]), "DRAM")
+    local = a.agent.prep_xfer_dlist(
+        "", grid([a.buffer.address, 64, 0, 64, 1], [a.buffer.address + 64, 64, 0, 64, 1]), "DRAM"
+    )
     remote = a.agent.prep_xfer_dlist(b.name, grid([b.buffer.address, 64, 0, 64, 2]), "DRAM")
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, [0, 1], remote, [0, 1]))
     return [state, bool((b.buffer.bytes[:128] == a.buffer.bytes[:128]).all())]
@@ -74,7 +83,10 @@ def loopback(nx, ctx):
     local = a.agent.prep_xfer_dlist("", grid([a.buffer.address, 64, 0, 128, 4]), "DRAM")
     there = a.agent.prep_xfer_dlist(a.name, grid([a.buffer.address + 8192, 64, 0, 64, 4]), "DRAM")
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, [0, 1, 2, 3], there, [0, 1, 2, 3]))
-    return [state, bool((a.buffer.bytes[8192:8448] == pattern(4096, 5)[:512].reshape(4, 128)[:, :64].reshape(-1)).all())]
+    return [
+        state,
+        bool((a.buffer.bytes[8192:8448] == pattern(4096, 5)[:512].reshape(4, 128)[:, :64].reshape(-1)).all()),
+    ]
 
 
 @case()
@@ -122,7 +134,8 @@ def bad_rows(nx, ctx):
 
 
 @case(
-    differs="stock multiplies in 64 bits and takes a row whose last block has come round to its first; such a row is refused here",
+    differs="stock multiplies in 64 bits and takes a row whose last block has come round to its first; such a row is "
+    "refused here",
     stock={"outcome": "ok", "result": {"returns": "nixl_prepped_dlist_handle"}},
     ours={"outcome": "ok", "result": {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"}},
 )
@@ -144,7 +157,8 @@ def stride_of_a_single_block(nx, ctx):
 
 
 @case(
-    differs="stock takes no stride that is smaller than the block; blocks that overlap can be read from, and are a list here",
+    differs="stock takes no stride that is smaller than the block; blocks that overlap can be read from, and are a list "
+    "here",
     stock={"outcome": "ok", "result": {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"}},
     ours={"outcome": "ok", "result": {"returns": "nixl_prepped_dlist_handle"}},
 )
@@ -158,7 +172,9 @@ def overlapping_blocks(nx, ctx):
 def index_behind_the_last_block(nx, ctx):
     """The index space ends with the last block of the last row."""
     a, b = ctx.pair()
-    local = a.agent.prep_xfer_dlist("", grid([a.buffer.address, 64, 0, 64, 4], [a.buffer.address + 512, 64, 0, 64, 2]), "DRAM")
+    local = a.agent.prep_xfer_dlist(
+        "", grid([a.buffer.address, 64, 0, 64, 4], [a.buffer.address + 512, 64, 0, 64, 2]), "DRAM"
+    )
     remote = a.agent.prep_xfer_dlist(b.name, grid([b.buffer.address, 64, 0, 64, 100]), "DRAM")
     make = a.agent.make_prepped_xfer
     return [attempt_type(make, "WRITE", local, [i], remote, [0]) for i in (5, 6)]
@@ -168,10 +184,17 @@ def index_behind_the_last_block(nx, ctx):
 def unequal_rows(nx, ctx):
     """Rows with blocks of several lengths pair up when partners are equal."""
     a, b = ctx.pair()
-    local = a.agent.prep_xfer_dlist("", grid([a.buffer.address, 64, 0, 64, 2], [a.buffer.address + 512, 128, 0, 128, 2]), "DRAM")
-    remote = a.agent.prep_xfer_dlist(b.name, grid([b.buffer.address, 128, 0, 128, 2], [b.buffer.address + 512, 64, 0, 64, 2]), "DRAM")
+    local = a.agent.prep_xfer_dlist(
+        "", grid([a.buffer.address, 64, 0, 64, 2], [a.buffer.address + 512, 128, 0, 128, 2]), "DRAM"
+    )
+    remote = a.agent.prep_xfer_dlist(
+        b.name, grid([b.buffer.address, 128, 0, 128, 2], [b.buffer.address + 512, 64, 0, 64, 2]), "DRAM"
+    )
     make = a.agent.make_prepped_xfer
-    return [attempt_type(make, "WRITE", local, [0, 1, 2, 3], remote, [2, 3, 0, 1]), attempt_type(make, "WRITE", local, [0], remote, [0])]
+    return [
+        attempt_type(make, "WRITE", local, [0, 1, 2, 3], remote, [2, 3, 0, 1]),
+        attempt_type(make, "WRITE", local, [0], remote, [0]),
+    ]
 
 
 @case()
@@ -179,7 +202,10 @@ def no_transfer_list(nx, ctx):
     """`get_xfer_descs` and `initialize_xfer` know no grids."""
     a, b = ctx.pair()
     rows = grid([a.buffer.address, 64, 0, 64, 4])
-    return [attempt(a.agent.get_xfer_descs, rows, "DRAM"), attempt_type(a.agent.initialize_xfer, "WRITE", rows, rows, b.name)]
+    return [
+        attempt(a.agent.get_xfer_descs, rows, "DRAM"),
+        attempt_type(a.agent.initialize_xfer, "WRITE", rows, rows, b.name),
+    ]
 
 
 @case()

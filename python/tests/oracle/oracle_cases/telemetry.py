@@ -15,7 +15,11 @@ def shown(found) -> dict:
         "types": {name: type_name(getattr(found, name)) for name in FIELDS},
         "bytes": found.totalBytes,
         "count": found.descCount,
-        "times": [found.startTime > 0 if isinstance(found.startTime, int) else True, numbers(found.postDuration), numbers(found.xferDuration)],
+        "times": [
+            found.startTime > 0 if isinstance(found.startTime, int) else True,
+            numbers(found.postDuration),
+            numbers(found.xferDuration),
+        ],
     }
 
 
@@ -78,7 +82,8 @@ def without_merging(nx, ctx):
 
 
 @case(
-    differs="stock merges neighbours when the transfer is made and counts what is left; kvferry merges while it copies and counts the blocks that were asked for",
+    differs="stock merges neighbours when the transfer is made and counts what is left; kvferry merges while it "
+    "copies and counts the blocks that were asked for",
     stock={"outcome": "ok", "result": [1024, 1]},
     ours={"outcome": "ok", "result": [1024, 4]},
 )
@@ -108,7 +113,8 @@ def switched_on_by_the_environment(nx, ctx):
 
 @case(
     env={"NIXL_TELEMETRY_ENABLE": "n"},
-    differs="stock lets the variable overrule an agent that asked for telemetry, whose caller then takes each finished transfer for a failed one; here what the caller asked for holds",
+    differs="stock lets the variable overrule an agent that asked for telemetry, whose caller then takes each "
+    "finished transfer for a failed one; here what the caller asked for holds",
     stock={"outcome": "ok", "result": {"raises": "nixlNoTelemetryError", "status": "NIXL_ERR_NO_TELEMETRY"}},
     ours={"outcome": "ok", "result": {"returns": {"type": "nixlXferTelemetry"}}},
 )

@@ -29,7 +29,7 @@ def torch_stand_in():
             self.array, self.contiguous, self.index = array, contiguous, device
             self.device = place(device)
 
-        def __getitem__(self, place) -> "Tensor":
+        def __getitem__(self, place) -> Tensor:
             return Tensor(self.array[place], self.contiguous, self.index)
 
         def is_contiguous(self) -> bool:
@@ -119,7 +119,10 @@ def not_contiguous(nx, ctx):
     tensor = torch_stand_in()
     array = np.zeros((2, 64), dtype=np.uint8)
     agent = ctx.agent()
-    return [both(agent, tensor(array, contiguous=False), 0), both(agent, [tensor(array), tensor(array, contiguous=False)], 0)]
+    return [
+        both(agent, tensor(array, contiguous=False), 0),
+        both(agent, [tensor(array), tensor(array, contiguous=False)], 0),
+    ]
 
 
 @case(alone=True)

@@ -35,7 +35,9 @@ def transfers(nx, ctx):
 
     def work(i: int) -> None:
         for _ in range(10):
-            handle = a.agent.initialize_xfer("WRITE", a.descs(1024, 16, start=i * 16384), b.descs(1024, 16, start=i * 16384), b.name)
+            handle = a.agent.initialize_xfer(
+                "WRITE", a.descs(1024, 16, start=i * 16384), b.descs(1024, 16, start=i * 16384), b.name
+            )
             assert ctx.finish(a.agent, handle) == "DONE"
             handle.release()
 
@@ -50,7 +52,10 @@ def prepared_lists(nx, ctx):
 
     def work(i: int) -> None:
         for _ in range(10):
-            local, remote = a.agent.prep_xfer_dlist("", a.descs(64, 16)), a.agent.prep_xfer_dlist(b.name, b.descs(64, 16, start=i * 4096))
+            local, remote = (
+                a.agent.prep_xfer_dlist("", a.descs(64, 16)),
+                a.agent.prep_xfer_dlist(b.name, b.descs(64, 16, start=i * 4096)),
+            )
             assert ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, ids, remote, ids)) == "DONE"
             local.release()
             remote.release()

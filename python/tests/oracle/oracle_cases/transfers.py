@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .context import pattern
-from .normal import attempt, attempt_type, failure, normal, type_name
+from .normal import attempt, failure, normal, type_name
 from .registry import case
 
 
@@ -16,7 +16,12 @@ def write(nx, ctx):
     a.buffer.pattern(1)
     handle = a.agent.initialize_xfer("WRITE", a.descs(4096, 8), b.descs(4096, 8), b.name)
     state = ctx.finish(a.agent, handle)
-    return [type_name(handle), state, bool((b.buffer.bytes[:32768] == a.buffer.bytes[:32768]).all()), int(b.buffer.bytes[32768:].sum())]
+    return [
+        type_name(handle),
+        state,
+        bool((b.buffer.bytes[:32768] == a.buffer.bytes[:32768]).all()),
+        int(b.buffer.bytes[32768:].sum()),
+    ]
 
 
 @case()
@@ -76,7 +81,11 @@ def large(nx, ctx):
     a.buffer.pattern(6)
     handle = a.agent.initialize_xfer("WRITE", a.descs(4 << 20, 1), b.descs(4 << 20, 1), b.name)
     state = a.agent.transfer(handle)
-    return [state in ("PROC", "DONE"), ctx.finish(a.agent, handle, state), bool((a.buffer.bytes == b.buffer.bytes).all())]
+    return [
+        state in ("PROC", "DONE"),
+        ctx.finish(a.agent, handle, state),
+        bool((a.buffer.bytes == b.buffer.bytes).all()),
+    ]
 
 
 @case()
@@ -94,7 +103,11 @@ def many_blocks(nx, ctx):
     state = ctx.finish(a.agent, a.agent.initialize_xfer("READ", local, remote, b.name))
     halves = b.buffer.bytes.reshape(4096, 2, 64)
     got = a.buffer.bytes.reshape(4096, 2, 64)
-    return [state, bool((got[:, 0] == halves[:, 0]).all()), bool((got[:, 1] == pattern(a.buffer.size, 7).reshape(4096, 2, 64)[:, 1]).all())]
+    return [
+        state,
+        bool((got[:, 0] == halves[:, 0]).all()),
+        bool((got[:, 1] == pattern(a.buffer.size, 7).reshape(4096, 2, 64)[:, 1]).all()),
+    ]
 
 
 @case()
@@ -110,7 +123,12 @@ def by_keyword(nx, ctx):
     """All arguments by name, with the backend and a text as message."""
     a, b = ctx.pair()
     handle = a.agent.initialize_xfer(
-        operation="READ", local_descs=a.descs(64, 1), remote_descs=b.descs(64, 1), remote_agent=b.name, notif_msg="text", backends=["UCX"]
+        operation="READ",
+        local_descs=a.descs(64, 1),
+        remote_descs=b.descs(64, 1),
+        remote_agent=b.name,
+        notif_msg="text",
+        backends=["UCX"],
     )
     return [ctx.finish(a.agent, handle), normal(ctx.notifs(b.agent, 1))]
 
@@ -178,112 +196,16 @@ def handle_dropped(nx, ctx):
 
 
 @case()
-def operations(nx, ctx):
-    """Operations that do not exist."""
-    a, b = ctx.pair()
-    return [attempt_type(a.agent.initialize_xfer, op, a.descs(64, 1), b.descs(64, 1), b.name) for op in ("write", "PUT", "", None, 1)]
-
-
-@case()
-def unknown_peer(nx, ctx):
-    """Peers that were never loaded, or removed again."""
-    a, b = ctx.pair()
-    before = attempt_type(a.agent.initialize_xfer, "WRITE", a.descs(64, 1), b.descs(64, 1), "nobody")
-    a.agent.remove_remote_agent(b.name)
-    return [before, attempt_type(a.agent.initialize_xfer, "WRITE", a.descs(64, 1), b.descs(64, 1), b.name), attempt_type(a.agent.initialize_xfer, "WRITE", a.descs(64, 1), b.descs(64, 1), "")]
-
-
-@case()
-def unequal_lists(nx, ctx):
-    """Lists of another count or with other lengths."""
-    a, b = ctx.pair()
-    call = a.agent.initialize_xfer
-    return [
-        attempt_type(call, "WRITE", a.descs(64, 2), b.descs(64, 1), b.name),
-        attempt_type(call, "WRITE", a.descs(64, 1), b.descs(128, 1), b.name),
-        attempt_type(call, "WRITE", a.descs(64, 2), b.descs(32, 4), b.name),
-    ]
-
-
-@case()
-def empty_lists(nx, ctx):
-    """Lists without descriptors."""
-    a, b = ctx.pair()
-    none = nx.bindings.nixlXferDList(nx.bindings.DRAM_SEG)
-    return attempt_type(a.agent.initialize_xfer, "WRITE", none, none, b.name)
-
-
-@case()
-def outside_of_the_regions(nx, ctx):
-    """Blocks that are not, or not wholly, inside a registered region, on either side."""
-    a, b = ctx.pair()
-    make, call = a.agent.get_xfer_descs, a.agent.initialize_xfer
-    beyond_here = make([(a.buffer.address + a.buffer.size - 32, 64, 0)], "DRAM")
-    beyond_there = make([(b.buffer.address + b.buffer.size - 32, 64, 0)], "DRAM")
-    before_there = make([(b.buffer.address - 32, 64, 0)], "DRAM")
-    return [
-        attempt_type(call, "WRITE", beyond_here, b.descs(64, 1), b.name),
-        attempt_type(call, "WRITE", a.descs(64, 1), beyond_there, b.name),
-        attempt_type(call, "READ", a.descs(64, 1), before_there, b.name),
-        attempt_type(call, "READ", b.descs(64, 1), b.descs(64, 1), b.name),
-    ]
-
-
-@case()
-def across_two_regions(nx, ctx):
-    """A block over the seam of two registered regions that touch."""
-    a, b = ctx.agent("a", backends=["UCX"]), ctx.side("b")
-    buffer = ctx.buffer(8192)
-    a.register_memory([(buffer.address, 4096, 0, ""), (buffer.address + 4096, 4096, 0, "")], "DRAM")
-    a.add_remote_agent(b.agent.get_agent_metadata())
-    seam = a.get_xfer_descs([(buffer.address + 4000, 200, 0)], "DRAM")
-    return attempt_type(a.initialize_xfer, "WRITE", seam, b.descs(200, 1), b.name)
-
-
-@case()
 def inside_of_overlapping_regions(nx, ctx):
     """A block inside of two registered regions at once."""
     a, b = ctx.agent("a", backends=["UCX"]), ctx.side("b")
     buffer = ctx.buffer(16384)
     a.register_memory([(buffer.address, 12288, 0, ""), (buffer.address + 4096, 12288, 0, "")], "DRAM")
     a.add_remote_agent(b.agent.get_agent_metadata())
-    local = a.get_xfer_descs([(buffer.address + 5000, 200, 0), (buffer.address + 15000, 200, 0), (buffer.address, 200, 0)], "DRAM")
+    local = a.get_xfer_descs(
+        [(buffer.address + 5000, 200, 0), (buffer.address + 15000, 200, 0), (buffer.address, 200, 0)], "DRAM"
+    )
     return ctx.finish(a, a.initialize_xfer("WRITE", local, b.descs(200, 3), b.name))
-
-
-@case()
-def another_device_number(nx, ctx):
-    """Descriptors with another device number than the region's."""
-    a, b = ctx.pair()
-    local = a.agent.get_xfer_descs([(a.buffer.address, 64, 1)], "DRAM")
-    return attempt_type(a.agent.initialize_xfer, "WRITE", local, b.descs(64, 1), b.name)
-
-
-@case()
-def another_memory_type(nx, ctx):
-    """Lists of memory types that the agents do not have."""
-    a, b = ctx.pair()
-    local = a.agent.get_xfer_descs(a.buffer.blocks(64, 1), "VRAM")
-    remote = a.agent.get_xfer_descs(b.buffer.blocks(64, 1), "FILE")
-    return [attempt_type(a.agent.initialize_xfer, "WRITE", local, b.descs(64, 1), b.name), attempt_type(a.agent.initialize_xfer, "WRITE", a.descs(64, 1), remote, b.name)]
-
-
-@case()
-def other_objects(nx, ctx):
-    """Arguments of other types."""
-    a, b = ctx.pair()
-    call = a.agent.initialize_xfer
-    return [
-        attempt_type(call, "WRITE", a.buffer.blocks(64, 1), b.descs(64, 1), b.name),
-        attempt_type(call, "WRITE", None, b.descs(64, 1), b.name),
-        attempt_type(call, "WRITE", a.registered, b.descs(64, 1), b.name),
-        attempt_type(call, "WRITE", a.descs(64, 1), b.descs(64, 1), None),
-        attempt_type(call, "WRITE", a.descs(64, 1), b.descs(64, 1), b.name, b"", ["NO_SUCH"]),
-        attempt_type(call, "WRITE", a.descs(64, 1), b.descs(64, 1), b.name, 5),
-        attempt_type(a.agent.transfer, None),
-        attempt_type(a.agent.check_xfer_state, 0),
-        attempt_type(a.agent.release_xfer_handle, None),
-    ]
 
 
 @case()
@@ -341,10 +263,14 @@ def several_at_once(nx, ctx):
     a, b = ctx.pair(1 << 20)
     a.buffer.pattern(8)
     handles = [
-        a.agent.initialize_xfer("WRITE", a.descs(65536, 1, start=i * 65536), b.descs(65536, 1, start=i * 65536), b.name) for i in range(16)
+        a.agent.initialize_xfer("WRITE", a.descs(65536, 1, start=i * 65536), b.descs(65536, 1, start=i * 65536), b.name)
+        for i in range(16)
     ]
     states = [a.agent.transfer(h) for h in handles]
-    return [[ctx.finish(a.agent, h, s) for h, s in zip(handles, states)], bool((a.buffer.bytes == b.buffer.bytes).all())]
+    return [
+        [ctx.finish(a.agent, h, s) for h, s in zip(handles, states)],
+        bool((a.buffer.bytes == b.buffer.bytes).all()),
+    ]
 
 
 @case()
@@ -355,7 +281,11 @@ def both_directions(nx, ctx):
     one = a.agent.initialize_xfer("WRITE", a.descs(4096, 1), b.descs(4096, 1, start=8192), b.name)
     two = b.agent.initialize_xfer("WRITE", b.descs(4096, 1), a.descs(4096, 1, start=8192), a.name)
     states = [ctx.finish(a.agent, one), ctx.finish(b.agent, two)]
-    return [states, bool((b.buffer.bytes[8192:12288] == pattern(4096, 1)).all()), bool((a.buffer.bytes[8192:12288] == pattern(4096, 2)).all())]
+    return [
+        states,
+        bool((b.buffer.bytes[8192:12288] == pattern(4096, 1)).all()),
+        bool((a.buffer.bytes[8192:12288] == pattern(4096, 2)).all()),
+    ]
 
 
 @case()
@@ -369,7 +299,8 @@ def only_the_initiator_knows_the_peer(nx, ctx):
 
 
 @case(
-    differs="stock needs the target to call in for a transfer to end when it has no progress thread; the engine here has threads of its own, always",
+    differs="stock needs the target to call in for a transfer to end when it has no progress thread; the engine here has "
+    "threads of its own, always",
     stock={"outcome": "ok", "result": "PROC for too long"},
     ours={"outcome": "ok", "result": "DONE"},
 )
@@ -406,7 +337,12 @@ def raw_calls(nx, ctx):
     raw, bd = a.agent.agent, nx.bindings
     try:
         number = raw.createXferReq(
-            operation=bd.NIXL_WRITE, local_descs=a.descs(64, 1), remote_descs=b.descs(64, 1), remote_agent=b.name, notif_msg=b"m", backend=[a.agent.backends["UCX"]]
+            operation=bd.NIXL_WRITE,
+            local_descs=a.descs(64, 1),
+            remote_descs=b.descs(64, 1),
+            remote_agent=b.name,
+            notif_msg=b"m",
+            backend=[a.agent.backends["UCX"]],
         )
     except Exception as error:
         return failure(error)
@@ -420,3 +356,31 @@ def raw_calls(nx, ctx):
         [type_name(v) for v in raw.estimateXferCost(number)],
         normal(raw.releaseXferReq(number)),
     ]
+
+
+@case()
+def posted_while_running(nx, ctx):
+    """Posting a transfer that has not ended raises nixlRepostActiveError, or it had ended meanwhile."""
+    a, b = ctx.pair(8 << 20)
+    handle = a.agent.initialize_xfer("WRITE", a.descs(8 << 20, 1), b.descs(8 << 20, 1), b.name)
+    answers = []
+    for _ in range(5):
+        state = a.agent.transfer(handle)
+        again = attempt(a.agent.transfer, handle)
+        answers.append(again.get("raises") == "nixlRepostActiveError" or again.get("returns") in ("PROC", "DONE"))
+        ctx.finish(a.agent, handle, "PROC" if state == "PROC" or again.get("returns") == "PROC" else "DONE")
+    return all(answers)
+
+
+@case()
+def released_while_running(nx, ctx):
+    """Releasing a transfer that has not ended succeeds or raises nixlRepostActiveError; in the end it succeeds."""
+    a, b = ctx.pair(8 << 20)
+    seen = []
+    for _ in range(5):
+        handle = a.agent.initialize_xfer("READ", a.descs(8 << 20, 1), b.descs(8 << 20, 1), b.name)
+        a.agent.transfer(handle)
+        first = attempt(handle.release)
+        seen.append(first == {"returns": None} or first.get("raises") == "nixlRepostActiveError")
+        seen.append(ctx.until(lambda h=handle: attempt(h.release) == {"returns": None}))
+    return all(seen)

@@ -20,7 +20,10 @@ def tuples(nx, ctx):
 def every_memory_type(nx, ctx):
     """All names of memory types, the deprecated ones too."""
     agent = ctx.agent()
-    return {name: normal(agent.get_xfer_descs(ROWS, name)) for name in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ", "cpu", "cuda")}
+    return {
+        name: normal(agent.get_xfer_descs(ROWS, name))
+        for name in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ", "cpu", "cuda")
+    }
 
 
 @case()
@@ -44,9 +47,16 @@ def without_memory_type(nx, ctx):
 
 
 @case(
-    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without descriptors with its memory type is an empty list here",
+    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without descriptors "
+    "with its memory type is an empty list here",
     stock={"outcome": "ok", "result": [{"raises": "IndexError"}] * 2},
-    ours={"outcome": "ok", "result": [{"returns": {"list": "nixlXferDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}}] * 2},
+    ours={
+        "outcome": "ok",
+        "result": [
+            {"returns": {"list": "nixlXferDList", "kind": {"enum": "nixl_mem_t.DRAM_SEG"}, "empty": True, "rows": []}}
+        ]
+        * 2,
+    },
 )
 def empty(nx, ctx):
     """A list and an array without descriptors."""
@@ -173,7 +183,10 @@ def large_numbers(nx, ctx):
     """All 64 bits of an address and a length are kept; bit 63 may be set."""
     agent = ctx.agent()
     rows = [((1 << 63) + 5, (1 << 64) - 1, 7), ((1 << 64) - 1, 0, 0)]
-    return [normal(agent.get_xfer_descs(rows, "VRAM")), normal(agent.get_xfer_descs(np.array(rows, dtype=np.uint64), "VRAM"))]
+    return [
+        normal(agent.get_xfer_descs(rows, "VRAM")),
+        normal(agent.get_xfer_descs(np.array(rows, dtype=np.uint64), "VRAM")),
+    ]
 
 
 @case()

@@ -1,8 +1,10 @@
-"""Both implementations, run once a session over the cases that were collected.
+"""Fixtures: both implementations, run once a session over the cases that were collected.
 
-KVFERRY_TEST_STOCK_PYTHON   interpreter of the environment that `stock_environment.py` made
-KVFERRY_TEST_STOCK_MISSING  why there is none; the tests that need it are skipped with these words
+KVFERRY_TEST_STOCK_PYTHON   interpreter of an environment that `stock_environment.py` made
+KVFERRY_TEST_TARGET         without the former: the folder in which that environment is made, as `oracle-stock`
 KVFERRY_TEST_OURS_PYTHON    interpreter of an environment with kvferry-nixl and numpy; this one if not set
+
+Tests that need the original are skipped with the reason when it can't be had.
 """
 
 from __future__ import annotations
@@ -16,16 +18,15 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from oracle_cases import CASES  # noqa: E402
-from oracle_supervisor import Side  # noqa: E402
+import stock_environment
+from oracle_cases import CASES
+from oracle_supervisor import Side
 
 IDENTITY = """
 import importlib.metadata as m, json, nixl_cu12
 owners = sorted(set(m.packages_distributions().get("nixl_cu12", [])))
-print("\\n" + json.dumps({"ours": getattr(nixl_cu12, "__kvferry__", False), "owners": [[d, m.version(d)] for d in owners], "file": nixl_cu12.__file__}))
+found = {"ours": getattr(nixl_cu12, "__kvferry__", False), "owners": [[d, m.version(d)] for d in owners], "file": nixl_cu12.__file__}
+print("\\n" + json.dumps(found))
 """
 
 
@@ -40,10 +41,19 @@ def stock_python() -> str:
     """The interpreter that has the original."""
     python = os.environ.get("KVFERRY_TEST_STOCK_PYTHON")
     if not python:
-        why = os.environ.get("KVFERRY_TEST_STOCK_MISSING", "KVFERRY_TEST_STOCK_PYTHON is not set")
-        pytest.skip(f"the wheel nixl-cu12 1.5.1 is not there: {why}")
+        target = os.environ.get("KVFERRY_TEST_TARGET")
+        if not target:
+            pytest.skip(
+                "neither KVFERRY_TEST_STOCK_PYTHON nor KVFERRY_TEST_TARGET says where the wheel nixl-cu12 1.5.1 is"
+            )
+        try:
+            python = str(stock_environment.make(Path(target) / "oracle-stock"))
+        except stock_environment.Unavailable as why:
+            pytest.skip(f"the wheel nixl-cu12 1.5.1 can't be had: {why}")
     found = identity(python)
-    assert not found["ours"] and found["owners"] == [["nixl-cu12", "1.5.1"]], f"{python} does not hold the original: {found}"
+    assert not found["ours"] and found["owners"] == [["nixl-cu12", "1.5.1"]], (
+        f"{python} does not hold the original: {found}"
+    )
     return python
 
 
@@ -57,9 +67,10 @@ def ours_python() -> str:
 
 
 @pytest.fixture(scope="session")
-def sides(request, stock_python: str, ours_python: str) -> dict[str, Side]:
+def sides(request: pytest.FixtureRequest, stock_python: str, ours_python: str) -> dict[str, Side]:
     """Both sides after they have run every case that this session compares."""
-    wanted = {item.callspec.params["case_id"] for item in request.session.items if hasattr(item, "callspec")}
+    specs = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    wanted = {params["case_id"] for params in specs if "case_id" in params}
     cases = [c for c in CASES.values() if c.id in wanted]
     made = {"stock": Side(stock_python, "nixl_cu12", "nixl"), "ours": Side(ours_python, "nixl_cu12", "nixl")}
     with ThreadPoolExecutor(2) as pool:
