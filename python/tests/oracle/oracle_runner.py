@@ -1,4 +1,4 @@
-"""The process in which cases run: imports one implementation, runs the cases named on the command line, writes a line for each.
+"""The process in which cases run: imports one implementation, runs the cases that it is given, writes a line for each.
 
     python oracle_runner.py MODULE FD CASE...
 

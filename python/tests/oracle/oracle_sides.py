@@ -25,7 +25,7 @@ from oracle_supervisor import Side
 IDENTITY = """
 import importlib.metadata as m, json, nixl_cu12
 owners = sorted(set(m.packages_distributions().get("nixl_cu12", [])))
-found = {"ours": getattr(nixl_cu12, "__kvferry__", False), "owners": [[d, m.version(d)] for d in owners], "file": nixl_cu12.__file__}
+found = {"ours": getattr(nixl_cu12, "__kvferry__", False), "owners": [[d, m.version(d)] for d in owners]}
 print("\\n" + json.dumps(found))
 """
 

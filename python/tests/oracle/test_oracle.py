@@ -12,7 +12,7 @@ from oracle_cases.registry import VARIES
 from oracle_sides import ours_python, sides, stock_python  # noqa: F401
 from oracle_supervisor import Side
 
-#: The first test waits until both sides have run all cases; a limit of single tests, where one is set, does not fit that.
+#: The first test waits until both sides have run all cases: a limit for single tests does not fit that.
 pytestmark = pytest.mark.timeout(1500)
 
 COMPARED = [c for c in CASES.values() if not c.harness]
@@ -30,7 +30,8 @@ def wrong(case: Case, stock: dict, ours: dict) -> str | None:
     out = []
     if expected_stock != VARIES and judged(stock) != expected_stock:
         out.append(
-            f"the original is not what the case says\n  says {text(expected_stock)}\n  is   {text(judged(stock))}{words(stock)}"
+            f"the original is not what the case says\n  says {text(expected_stock)}\n"
+            f"  is   {text(judged(stock))}{words(stock)}"
         )
     if judged(ours) != expected_ours:
         out.append(

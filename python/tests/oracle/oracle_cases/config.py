@@ -69,13 +69,14 @@ def parameter_names(nx, _):
 def parameter_names_of_the_agent(nx, _):
     """Names, kinds and defaults of the parameters of every public method of an agent."""
     methods = """
-        __init__ add_remote_agent check_remote_metadata check_remote_xfer_done check_xfer_state create_backend deregister_memory
-        deserialize_descs estimate_xfer_cost fetch_remote_metadata get_agent_metadata get_backend_mem_types get_backend_params
-        get_new_notifs get_partial_agent_metadata get_plugin_list get_plugin_mem_types get_plugin_params get_reg_descs
-        get_remote_descs get_serialized_descs get_xfer_descs get_xfer_telemetry initialize_xfer invalidate_local_metadata
-        make_connection make_prepped_xfer prep_mem_view prep_xfer_dlist query_memory query_xfer_backend register_memory
-        release_dlist_handle release_mem_view release_xfer_handle remove_remote_agent send_local_metadata send_notif
-        send_partial_agent_metadata transfer update_notifs
+        __init__ add_remote_agent check_remote_metadata check_remote_xfer_done check_xfer_state create_backend
+        deregister_memory deserialize_descs estimate_xfer_cost fetch_remote_metadata get_agent_metadata
+        get_backend_mem_types get_backend_params get_new_notifs get_partial_agent_metadata get_plugin_list
+        get_plugin_mem_types get_plugin_params get_reg_descs get_remote_descs get_serialized_descs get_xfer_descs
+        get_xfer_telemetry initialize_xfer invalidate_local_metadata make_connection make_prepped_xfer prep_mem_view
+        prep_xfer_dlist query_memory query_xfer_backend register_memory release_dlist_handle release_mem_view
+        release_xfer_handle remove_remote_agent send_local_metadata send_notif send_partial_agent_metadata transfer
+        update_notifs
     """.split()
     return {name: parameters(getattr(nx.api.nixl_agent, name)) for name in methods}
 

@@ -128,7 +128,7 @@ class Context:
         patience: float = PATIENCE,
         meanwhile: Callable[[], Any] | None = None,
     ) -> str:
-        """Posts `handle` (unless `state` is what posting said) and follows it to its end, calling `meanwhile` between two looks."""
+        """Posts `handle`, unless `state` says that it is posted, and follows it to its end with calls of `meanwhile`."""
         state = agent.transfer(handle) if state is None else state
         end = time.monotonic() + patience
         while state == "PROC":

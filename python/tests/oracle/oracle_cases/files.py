@@ -34,8 +34,8 @@ def plugin(nx, ctx):
 
 
 @case(
-    differs="stock moves data between files and host memory with this backend; kvferry answers questions about files and "
-    "moves none",
+    differs="stock moves data between files and host memory with this backend; kvferry answers questions about files "
+    "and moves none",
     stock={"outcome": "ok", "result": [["DRAM_SEG", "FILE_SEG"]] * 2},
     ours={"outcome": "ok", "result": [["FILE_SEG"]] * 2},
 )

@@ -123,7 +123,8 @@ def list_of_a_size_registered(nx, ctx):
 
 @case(
     alone=True,
-    differs="stock keeps a part of what it read before it saw the damage, and then refuses the good metadata of that name "
+    differs="stock keeps a part of what it read before it saw the damage, and then refuses the good metadata of that "
+    "name",
     stock=VARIES,
     ours={"outcome": "ok", "result": [{"returns": {"bytes": b"hostile.blob_with_changed_bytes:b".hex()}}, True]},
 )

@@ -130,8 +130,8 @@ def items_refuse(nx, _):
 
 @case(
     alone=True,
-    differs="stock reads outside of the list and kills the process, or hands back what lies there; an index out of range "
-    "is an IndexError here",
+    differs="stock reads outside of the list and kills the process, or hands back what lies there; an index out of "
+    "range is an IndexError here",
     stock=CRASHED,
     ours={"outcome": "ok", "result": {"raises": "IndexError"}},
 )
@@ -202,8 +202,8 @@ def rows_of_a_size(nx, _):
 
 @case(
     alone=True,
-    differs="stock's lists have no end for a loop, which reads on until the process dies; here a loop ends after the last "
-    "descriptor",
+    differs="stock's lists have no end for a loop, which reads on until the process dies; here a loop ends after the "
+    "last descriptor",
     stock=CRASHED,
     ours={"outcome": "ok", "result": {"returns": [{"tuple": [1, 2, 0]}, {"tuple": [3, 4, 5]}]}},
 )
@@ -297,10 +297,11 @@ METHODS = {
     "nixlRegDList": "addDesc append clear descCount getType index isEmpty print remDesc trim",
     "nixlRemoteDList": "addDesc append clear descCount getType index isEmpty print remDesc trim",
     "nixlAgent": """
-        checkRemoteMD createBackend createXferReq deregisterMem estimateXferCost fetchRemoteMD genNotif getAvailPlugins getBackendParams
-        getLocalMD getLocalPartialMD getNotifs getPluginParams getXferStatus getXferTelemetry invalidateLocalMD invalidateRemoteMD
-        loadRemoteMD makeConnection makeXferReq postXferReq prepMemView prepXferDlist queryMem queryXferBackend registerMem
-        releaseMemView releaseXferReq releasedDlistH sendLocalMD sendLocalPartialMD
+        checkRemoteMD createBackend createXferReq deregisterMem estimateXferCost fetchRemoteMD genNotif
+        getAvailPlugins getBackendParams getLocalMD getLocalPartialMD getNotifs getPluginParams getXferStatus
+        getXferTelemetry invalidateLocalMD invalidateRemoteMD loadRemoteMD makeConnection makeXferReq postXferReq
+        prepMemView prepXferDlist queryMem queryXferBackend registerMem releaseMemView releaseXferReq
+        releasedDlistH sendLocalMD sendLocalPartialMD
     """,
 }
 

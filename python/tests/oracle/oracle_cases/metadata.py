@@ -243,8 +243,8 @@ def connecting(nx, ctx):
 
 
 @case(
-    differs="stock knows no connection to itself, although it transfers to itself; here nothing is left to do, and that "
-    "is fine",
+    differs="stock knows no connection to itself, although it transfers to itself; here nothing is left to do, and "
+    "that is fine",
     stock={"outcome": "ok", "result": NOT_FOUND},
     ours={"outcome": "ok", "result": {"returns": None}},
 )

@@ -144,8 +144,8 @@ def alone_and_empty(nx, ctx):
 
 
 @case(
-    differs="stock hands the backend's number where its bindings take a list, so naming a backend never works; here it "
-    "does",
+    differs="stock hands the backend's number where its bindings take a list, so naming a backend never works; here "
+    "it does",
     stock={"outcome": "ok", "result": [{"raises": "TypeError"}, {}]},
     ours={
         "outcome": "ok",
@@ -278,7 +278,8 @@ def looked_up_with_an_empty_tag(nx, ctx):
 
 
 @case(
-    differs="stock can't compare a tag in text with its bytes; here a text means its UTF-8 bytes, as it does for messages "
+    differs="stock can't compare a tag in text with its bytes; here a text means its UTF-8 bytes, as it does for "
+    "messages",
     stock={"outcome": "ok", "result": {"raises": "TypeError"}},
     ours={"outcome": "ok", "result": {"returns": True}},
 )
@@ -346,8 +347,8 @@ def raw_calls(nx, ctx):
 
 
 @case(
-    differs="stock finds an empty message but never takes it away, so that it is found for ever; here it is taken like "
-    "any other",
+    differs="stock finds an empty message but never takes it away, so that it is found for ever; here it is taken "
+    "like any other",
     stock={"outcome": "ok", "result": [True, True, {"notifications.looked_up_when_empty:a": [{"bytes": ""}]}]},
     ours={"outcome": "ok", "result": [True, False, {"notifications.looked_up_when_empty:a": []}]},
 )

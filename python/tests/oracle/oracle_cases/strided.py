@@ -157,8 +157,8 @@ def stride_of_a_single_block(nx, ctx):
 
 
 @case(
-    differs="stock takes no stride that is smaller than the block; blocks that overlap can be read from, and are a list "
-    "here",
+    differs="stock takes no stride that is smaller than the block; blocks that overlap can be read from, and are a "
+    "list here",
     stock={"outcome": "ok", "result": {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"}},
     ours={"outcome": "ok", "result": {"returns": "nixl_prepped_dlist_handle"}},
 )

@@ -299,8 +299,8 @@ def only_the_initiator_knows_the_peer(nx, ctx):
 
 
 @case(
-    differs="stock needs the target to call in for a transfer to end when it has no progress thread; the engine here has "
-    "threads of its own, always",
+    differs="stock needs the target to call in for a transfer to end when it has no progress thread; the engine here "
+    "has threads of its own, always",
     stock={"outcome": "ok", "result": "PROC for too long"},
     ours={"outcome": "ok", "result": "DONE"},
 )

@@ -47,8 +47,8 @@ def without_memory_type(nx, ctx):
 
 
 @case(
-    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without descriptors "
-    "with its memory type is an empty list here",
+    differs="stock looks at the first descriptor to tell the form, also where there is none; a list without "
+    "descriptors with its memory type is an empty list here",
     stock={"outcome": "ok", "result": [{"raises": "IndexError"}] * 2},
     ours={
         "outcome": "ok",
