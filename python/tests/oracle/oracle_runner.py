@@ -27,6 +27,8 @@ def run(modules: Modules, case_id: str) -> dict[str, Any]:
         result = {"outcome": "raised", "result": failure(error), "text": f"{type(error).__name__}: {error}"}
     finally:
         context.close()
+    # Beside the result, because the original's processes do not always end as they should.
+    result["peers"] = [peer.child.returncode for peer in context.peers if not peer.killed]
     return result
 
 

@@ -70,6 +70,8 @@ def test_case(case_id: str, sides: dict[str, Side]) -> None:  # noqa: F811
 def test_our_processes_end_with_zero(case_id: str, sides: dict[str, Side]) -> None:  # noqa: F811
     bad = [p for p in sides["ours"].processes if p["exit"] != 0 or p["hung"] or p["unfinished"]]
     assert not bad, json.dumps(bad, indent=1)
+    peers = {case: record["peers"] for case, record in sides["ours"].records.items() if any(record.get("peers", []))}
+    assert not peers, peers
 
 
 def test_there_are_enough_cases() -> None:

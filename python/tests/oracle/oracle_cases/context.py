@@ -86,6 +86,7 @@ class Context:
         self.case_id = case_id
         self.keep: list[Any] = []
         self.closers: list[Callable[[], None]] = []
+        self.peers: list[Peer] = []
 
     def name(self, tag: str) -> str:
         """An agent name that is the same on both sides and used by no other case."""
@@ -128,7 +129,7 @@ class Context:
         patience: float = PATIENCE,
         meanwhile: Callable[[], Any] | None = None,
     ) -> str:
-        """Posts `handle`, unless `state` says that it is posted, and follows it to its end with calls of `meanwhile`."""
+        """Posts `handle`, unless `state` says that it is posted, and follows it to its end, calling `meanwhile`."""
         state = agent.transfer(handle) if state is None else state
         end = time.monotonic() + patience
         while state == "PROC":
@@ -164,6 +165,7 @@ class Context:
     def peer(self, tag: str, size: int = 65536, **config: Any) -> Peer:
         """An agent with a registered buffer in another process of the same implementation."""
         peer = Peer(self.modules.name, self.name(tag), size, config)
+        self.peers.append(peer)
         self.closers.append(peer.close)
         return peer
 
@@ -214,6 +216,8 @@ class Peer:
         far.close()
         self.pipe = Connection(near.detach())
         self.name = name
+        #: The suite killed it, so that its exit code says nothing.
+        self.killed = False
         self.call("start", name, size, config)
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -228,6 +232,7 @@ class Peer:
 
     def kill(self) -> None:
         """Ends the peer as a crash would."""
+        self.killed = True
         self.child.kill()
         self.child.wait()
 
