@@ -240,9 +240,10 @@ class Peer:
         """Ends the peer; it may be dead already."""
         self.pipe.close()
         try:
-            self.child.wait(5)
+            self.child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.child.kill()
+            self.child.wait()
 
 
 class PeerError(Exception):
