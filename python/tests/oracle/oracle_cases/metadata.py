@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .normal import attempt, attempt_type, normal
+from .normal import attempt, attempt_type, failure, normal
 from .registry import case
 
 NOT_FOUND = {"raises": "nixlNotFoundError", "status": "NIXL_ERR_NOT_FOUND"}
@@ -221,12 +221,36 @@ def partial_of_unregistered(nx, ctx):
     return attempt_type(b.agent.get_partial_agent_metadata, b.agent.get_reg_descs([other.region()], "DRAM"), True)
 
 
-@case()
+@case(
+    differs="stock refuses regions of an agent whose connection info has not come; here the order does not matter, and "
+    "what was loaded is kept for when it comes",
+    stock={"outcome": "ok", "result": [NOT_FOUND, False]},
+    ours={"outcome": "ok", "result": [{"returns": {"bytes": b"metadata.partial_before_connection:b".hex()}}, True]},
+)
 def partial_before_connection(nx, ctx):
     """Regions without connection info of an agent that nobody knows yet."""
     a, b = ctx.side("a"), ctx.side("b")
     data = b.agent.get_partial_agent_metadata(b.registered, False)
     return [attempt(a.agent.add_remote_agent, data), a.agent.check_remote_metadata(b.name)]
+
+
+@case(
+    differs="the same: with connection info after the regions, a transfer is possible here and not in stock",
+    stock={"outcome": "ok", "result": [True, False, NOT_FOUND]},
+    ours={"outcome": "ok", "result": [True, True, "DONE"]},
+)
+def connection_after_regions(nx, ctx):
+    """Regions first, connection info alone after them, and a transfer."""
+    a, b = ctx.side("a"), ctx.side("b")
+    attempt(a.agent.add_remote_agent, b.agent.get_partial_agent_metadata(b.registered, False))
+    none = nx.bindings.nixlRegDList(nx.bindings.DRAM_SEG)
+    a.agent.add_remote_agent(b.agent.get_partial_agent_metadata(none, True))
+    known = [a.agent.check_remote_metadata(b.name), a.agent.check_remote_metadata(b.name, b.descs(64, 1))]
+    try:
+        handle = a.agent.initialize_xfer("READ", a.descs(64, 1), b.descs(64, 1), b.name)
+    except nx.bindings.nixlNotFoundError as error:
+        return [*known, failure(error)]
+    return [*known, ctx.finish(a.agent, handle)]
 
 
 @case()
