@@ -41,11 +41,14 @@ class Buffer:
         self.bytes = self.raw[skip : skip + size]
         self.bytes[:] = fill
         self.address = self.bytes.ctypes.data
+        #: What `pattern` wrote last, whatever has become of the memory since.
+        self.written = self.bytes.copy()
         self.size = size
 
     def pattern(self, seed: int) -> Buffer:
         """Fills with bytes that depend on the place and on `seed`."""
-        self.bytes[:] = pattern(self.size, seed)
+        self.written = pattern(self.size, seed)
+        self.bytes[:] = self.written
         return self
 
     def region(self, meta: Any = "") -> tuple:

@@ -71,7 +71,7 @@ def sglang(nx, ctx):
         handle = prefill.make_prepped_xfer("WRITE", local, chunk, remote, chunk)
         assert handle
         states.append(ctx.finish(prefill, handle))
-    return [states, bool((buffers[0].bytes == buffers[1].bytes).all()), prefill.check_remote_metadata(decode.name)]
+    return [states, bool((buffers[0].written == buffers[1].bytes).all()), prefill.check_remote_metadata(decode.name)]
 
 
 @case()
@@ -91,7 +91,7 @@ def vllm(nx, ctx):
     found = a.agent.get_xfer_telemetry(handle)
     out = [state, found.totalBytes, a.agent.release_xfer_handle(handle), normal(ctx.notifs(b.agent, 1))]
     same = all(
-        bool((a.buffer.bytes[i * 2048 : (i + 1) * 2048] == b.buffer.bytes[i * 2048 : (i + 1) * 2048]).all())
+        bool((a.buffer.bytes[i * 2048 : (i + 1) * 2048] == b.buffer.written[i * 2048 : (i + 1) * 2048]).all())
         for i in ids
     )
     a.agent.release_dlist_handle(local)
@@ -109,7 +109,7 @@ def lmcache(nx, ctx):
     remote = a.agent.prep_xfer_dlist(b.name, a.agent.deserialize_descs(there))
     local = a.agent.prep_xfer_dlist("", a.descs(4096, 16))
     handle = a.agent.make_prepped_xfer("WRITE", local, list(range(16)), remote, list(range(16)))
-    return [ctx.finish(a.agent, handle), bool((a.buffer.bytes == b.buffer.bytes).all())]
+    return [ctx.finish(a.agent, handle), bool((a.buffer.written == b.buffer.bytes).all())]
 
 
 @case()

@@ -44,7 +44,7 @@ def transfer_after_fetching(nx, ctx):
     a.agent.fetch_remote_metadata(b.name, "127.0.0.1", port)
     ctx.until(lambda: a.agent.check_remote_metadata(b.name))
     state = ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 4), b.descs(4096, 4), b.name))
-    return [state, bool((a.buffer.bytes[:16384] == b.buffer.bytes[:16384]).all())]
+    return [state, bool((a.buffer.bytes[:16384] == b.buffer.written[:16384]).all())]
 
 
 @case(limit=60)

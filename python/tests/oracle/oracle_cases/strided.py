@@ -29,7 +29,7 @@ def write_between_strides(nx, ctx):
     want = np.zeros(b.buffer.size, dtype=np.uint8)
     starts = [i * 256 for i in range(8)] + [8192 + i * 1024 for i in range(4)]
     for i, start in enumerate(starts):
-        want[i * 512 : i * 512 + 256] = a.buffer.bytes[start : start + 256]
+        want[i * 512 : i * 512 + 256] = a.buffer.written[start : start + 256]
     return [state, bool((b.buffer.bytes == want).all())]
 
 
@@ -47,7 +47,7 @@ def read_in_reverse(nx, ctx):
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("READ", local, ids[::-1].copy(), remote, ids))
     starts = [i * 256 for i in range(10)] + [4096 + i * 128 for i in range(10)]
     got = [a.buffer.bytes[s : s + 128] for s in starts]
-    return [state, all(bool((got[19 - i] == b.buffer.bytes[s : s + 128]).all()) for i, s in enumerate(starts))]
+    return [state, all(bool((got[19 - i] == b.buffer.written[s : s + 128]).all()) for i, s in enumerate(starts))]
 
 
 @case()
@@ -58,7 +58,7 @@ def with_a_flat_list(nx, ctx):
     local = a.agent.prep_xfer_dlist("", grid([a.buffer.address, 512, 0, 1024, 8]), "DRAM")
     remote = a.agent.prep_xfer_dlist(b.name, b.descs(512, 8))
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, list(range(8)), remote, list(range(8))))
-    want = a.buffer.bytes[:8192].reshape(8, 1024)[:, :512].reshape(-1)
+    want = a.buffer.written[:8192].reshape(8, 1024)[:, :512].reshape(-1)
     return [state, bool((b.buffer.bytes[:4096] == want).all())]
 
 
@@ -72,7 +72,7 @@ def rows_of_one_block(nx, ctx):
     )
     remote = a.agent.prep_xfer_dlist(b.name, grid([b.buffer.address, 64, 0, 64, 2]), "DRAM")
     state = ctx.finish(a.agent, a.agent.make_prepped_xfer("WRITE", local, [0, 1], remote, [0, 1]))
-    return [state, bool((b.buffer.bytes[:128] == a.buffer.bytes[:128]).all())]
+    return [state, bool((b.buffer.bytes[:128] == a.buffer.written[:128]).all())]
 
 
 @case()

@@ -19,7 +19,7 @@ def write(nx, ctx):
     return [
         type_name(handle),
         state,
-        bool((b.buffer.bytes[:32768] == a.buffer.bytes[:32768]).all()),
+        bool((b.buffer.bytes[:32768] == a.buffer.written[:32768]).all()),
         int(b.buffer.bytes[32768:].sum()),
     ]
 
@@ -31,7 +31,7 @@ def read(nx, ctx):
     b.buffer.pattern(2)
     handle = a.agent.initialize_xfer("READ", a.descs(4096, 8), b.descs(4096, 8), b.name)
     state = ctx.finish(a.agent, handle)
-    return [state, bool((b.buffer.bytes[:32768] == a.buffer.bytes[:32768]).all()), int(a.buffer.bytes[32768:].sum())]
+    return [state, bool((b.buffer.written[:32768] == a.buffer.bytes[:32768]).all()), int(a.buffer.bytes[32768:].sum())]
 
 
 @case()
@@ -52,7 +52,7 @@ def scattered(nx, ctx):
     here, there = a.buffer.blocks(1024, 16), b.buffer.blocks(1024, 16)[::-1]
     local, remote = a.agent.get_xfer_descs(here, "DRAM"), a.agent.get_xfer_descs(there, "DRAM")
     state = ctx.finish(a.agent, a.agent.initialize_xfer("WRITE", local, remote, b.name))
-    want = a.buffer.bytes[:16384].reshape(16, 1024)[::-1].reshape(-1)
+    want = a.buffer.written[:16384].reshape(16, 1024)[::-1].reshape(-1)
     return [state, bool((b.buffer.bytes[:16384] == want).all())]
 
 
@@ -70,7 +70,7 @@ def unequal_sizes(nx, ctx):
     state = ctx.finish(a.agent, a.agent.initialize_xfer("WRITE", local, remote, b.name))
     want = np.zeros(b.buffer.size, dtype=np.uint8)
     for o, n in rows:
-        want[o : o + n] = a.buffer.bytes[o : o + n]
+        want[o : o + n] = a.buffer.written[o : o + n]
     return [state, bool((b.buffer.bytes == want).all())]
 
 
@@ -84,7 +84,7 @@ def large(nx, ctx):
     return [
         state in ("PROC", "DONE"),
         ctx.finish(a.agent, handle, state),
-        bool((a.buffer.bytes == b.buffer.bytes).all()),
+        bool((a.buffer.written == b.buffer.bytes).all()),
     ]
 
 
@@ -141,7 +141,7 @@ def posted_again(nx, ctx):
     out = []
     for seed in range(5):
         a.buffer.pattern(seed)
-        out.append([ctx.finish(a.agent, handle), bool((b.buffer.bytes[:16384] == a.buffer.bytes[:16384]).all())])
+        out.append([ctx.finish(a.agent, handle), bool((b.buffer.bytes[:16384] == a.buffer.written[:16384]).all())])
     return out
 
 
@@ -269,7 +269,7 @@ def several_at_once(nx, ctx):
     states = [a.agent.transfer(h) for h in handles]
     return [
         [ctx.finish(a.agent, h, s) for h, s in zip(handles, states)],
-        bool((a.buffer.bytes == b.buffer.bytes).all()),
+        bool((a.buffer.written == b.buffer.bytes).all()),
     ]
 
 
@@ -295,7 +295,7 @@ def only_the_initiator_knows_the_peer(nx, ctx):
     b.buffer.pattern(9)
     a.agent.add_remote_agent(b.agent.get_agent_metadata())
     state = ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(4096, 1), b.descs(4096, 1), b.name))
-    return [state, bool((a.buffer.bytes[:4096] == b.buffer.bytes[:4096]).all())]
+    return [state, bool((a.buffer.bytes[:4096] == b.buffer.written[:4096]).all())]
 
 
 @case(
@@ -318,7 +318,7 @@ def without_progress_threads_but_with_calls(nx, ctx):
     a.buffer.pattern(10)
     handle = a.agent.initialize_xfer("WRITE", a.descs(4096, 4), b.descs(4096, 4), b.name)
     state = ctx.finish(a.agent, handle, meanwhile=b.agent.get_new_notifs)
-    return [state, bool((b.buffer.bytes[:16384] == a.buffer.bytes[:16384]).all())]
+    return [state, bool((b.buffer.bytes[:16384] == a.buffer.written[:16384]).all())]
 
 
 @case()
