@@ -169,6 +169,8 @@ fn whoever_posts_and_waits_moves_small_transfers_by_itself() {
     }
     println!("sleeps of stream threads in {COUNT} transfers: {slept:?}");
     // The target's thread sleeps once each time; the initiator's not at all, unless it has to do the work.
-    assert!(slept[..2].iter().all(|n| *n < COUNT * 3 / 2), "{slept:?}");
-    assert!(slept[2..].iter().all(|n| *n > COUNT * 3 / 2), "{slept:?}");
+    // On a busy machine it has to now and then, since whoever waits is kept from it.
+    let (alone, helped) = slept.split_at(2);
+    assert!(helped.iter().all(|n| *n > COUNT * 3 / 2), "{slept:?}");
+    assert!(alone.iter().zip(helped).all(|(alone, helped)| alone * 3 < helped * 2), "{slept:?}");
 }
