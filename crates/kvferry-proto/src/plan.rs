@@ -16,6 +16,9 @@ use crate::list::{BlockList, BlockRef};
 use crate::overlap::{Run, first_overlap};
 use walk::{Pairs, Walk};
 
+/// Most blocks that are looked at to say which one a fault hit.
+const MAX_SEARCH: usize = 1 << 16;
+
 /// Which blocks of a list take part, and in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
@@ -240,7 +243,8 @@ impl Plan {
     }
 
     /// The position of the pair that holds byte `offset` of a segment of this plan, to say which
-    /// block a fault hit. Walks the blocks from the segment's first one on.
+    /// block a fault hit. Walks the blocks from the segment's first one on, 65,536 of them at most: beyond those it is
+    /// not worth the time.
     pub fn position_at(&self, segment: &Segment, offset: u64) -> Option<u64> {
         // The offset in the block must be the same on both sides: the side that is read may hold
         // the same bytes several times.
@@ -250,7 +254,7 @@ impl Plan {
         };
         let local_addr = segment.local_addr.checked_add(offset)?;
         let remote_addr = segment.remote_addr.checked_add(offset)?;
-        (segment.first_index..self.blocks).find(|&position| {
+        (segment.first_index..self.blocks).take(MAX_SEARCH).find(|&position| {
             self.pair(position).is_some_and(|(local, remote)| {
                 let offset = inside(local, local_addr);
                 offset.is_some() && offset == inside(remote, remote_addr)

@@ -50,7 +50,9 @@ impl Copies {
     #[inline]
     pub fn push(&mut self, dst: RegionSlice, src: RegionSlice) -> Result<(), CopyError> {
         super::check(dst, src)?;
-        self.pairs.push(Pair { to: dst.addr() as usize, from: src.addr() as usize, len: dst.len() as usize });
+        let len = dst.len() as usize;
+        self.pairs.push(Pair { to: dst.addr() as usize, from: src.addr() as usize, len });
+        self.bytes = self.bytes.saturating_add(len);
         Ok(())
     }
 
@@ -72,11 +74,16 @@ impl Copies {
         self.bytes = 0;
     }
 
+    /// Whether the list is copied through the cache.
+    const fn is_short(&self) -> bool {
+        self.bytes <= CACHED
+    }
+
     /// Makes all copies, first to last, each as [`copy`](super::copy()) does, and empties the list.
     ///
     /// As there, unless the whole list is short, large copies are not ordered with later stores before a [`copy_fence`](super::copy_fence).
     pub fn run(&mut self) {
-        if self.bytes <= CACHED {
+        if self.is_short() {
             for pair in &self.pairs {
                 let (to, from) = pair.ends();
                 // SAFETY: as below; this copy allows the two to overlap.

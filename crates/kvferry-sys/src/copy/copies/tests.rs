@@ -107,3 +107,18 @@ proptest! {
         Arena::new(ARENA).check(&mut Copies::new(), &wanted);
     }
 }
+
+#[test]
+fn only_short_lists_go_through_the_cache() {
+    let mut bytes = vec![7_u8; 4 * CACHED];
+    // SAFETY: the bytes outlive the slice, and nobody else touches them before the list has run.
+    let whole = unsafe { RegionSlice::new(bytes.as_mut_ptr() as u64, bytes.len() as u64, Touch::LoadStore) };
+    let part = |at: usize, len: usize| whole.slice(at as u64, len as u64).unwrap();
+    let mut copies = Copies::new();
+    copies.push(part(0, CACHED), part(2 * CACHED, CACHED)).unwrap();
+    assert!(copies.is_short());
+    copies.push(part(CACHED, 1), part(3 * CACHED, 1)).unwrap();
+    assert!(!copies.is_short());
+    copies.run();
+    assert!(copies.is_empty() && copies.is_short());
+}
