@@ -10,7 +10,6 @@ use kvferry_proto::{Frame, FrameReader, Identity, RegionId, Session};
 use kvferry_sys::ClosedInChild;
 
 use crate::{
-    error::LostCause,
     path::WhyNot,
     peer::Peer,
     transfer::NotifyToken,
@@ -61,8 +60,6 @@ pub(super) struct Channel {
     pub(super) up: bool,
     /// The kernel has said that the process at the other end is dead.
     pub(super) died: bool,
-    /// How the peer was lost, where another channel has told.
-    pub(super) lost_with: Option<LostCause>,
     pub(super) tokens: HashMap<u64, NotifyToken>,
     pub(super) last_token: u64,
     /// Transfers whose notification was not acknowledged when the link was lost.
@@ -155,7 +152,6 @@ impl Channel {
             broken_by: None,
             up: false,
             died: false,
-            lost_with: None,
             tokens: HashMap::new(),
             last_token: 0,
             dropped: Vec::new(),

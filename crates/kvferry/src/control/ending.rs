@@ -128,20 +128,17 @@ impl Control {
         let fault = FaultCause::PeerLost { peer: peer.name.clone(), cause: cause.clone() };
         peer.go(fault, ConnectError::Lost { peer: peer.name.clone(), cause: cause.clone() });
         if dead {
-            self.end_inbound(&identity, &cause);
+            self.bar_inbound(&identity);
         }
         self.not_up(identity, cause);
     }
 
-    /// A life is over: what it opened to us ends as well, and is not waited for. We may be copying for it.
-    fn end_inbound(&mut self, identity: &Identity, cause: &LostCause) {
-        let theirs = |c: &Channel| c.peer.is_none() && c.session.peer() == Some(identity);
-        let ids: Vec<u64> = self.channels.iter().filter(|(_, c)| theirs(c)).map(|(id, _)| *id).collect();
-        for id in ids {
-            let Some(channel) = self.channels.get_mut(&id) else { continue };
-            channel.lost_with = Some(cause.clone());
-            channel.session.channel_lost(ChannelLoss::Ended);
-            self.act(id);
+    /// A life is over, and what it opened to us will be: we may be copying for it, which ends now. What it has said, and is not
+    /// read yet, still counts.
+    fn bar_inbound(&self, identity: &Identity) {
+        let theirs = |c: &&Channel| c.peer.is_none() && c.session.peer() == Some(identity);
+        for link in self.channels.values().filter(theirs).filter_map(|c| c.link.as_ref()) {
+            link.revoke(RevokeScope::all());
         }
     }
 
@@ -220,9 +217,6 @@ fn lost_cause(channel: &Channel, over: &Over, died: bool) -> LostCause {
     }
     if let Some(detail) = &channel.violation {
         return LostCause::Protocol(detail.clone());
-    }
-    if let Some(cause) = &channel.lost_with {
-        return cause.clone();
     }
     match over {
         Over::Bye { reason: ByeReason::Disconnected, .. } => LostCause::Disconnected,
