@@ -42,6 +42,8 @@ pub(super) struct DelegatedOp {
     route: Route,
     bytes: u64,
     sending: Mutex<Sending>,
+    /// Held while an attempt begins, and while one is asked to stop.
+    turn: Mutex<()>,
     attempt: AtomicU32,
     open: AtomicBool,
     /// The epoch of our memory since when the peer must not run this any more; 0 while it may.
@@ -82,6 +84,7 @@ impl DelegatedOp {
             route: way.route(link.path_of_link()),
             bytes,
             routes,
+            turn: Mutex::new(()),
             attempt: AtomicU32::new(0),
             open: AtomicBool::new(false),
             barred: AtomicU64::new(0),
@@ -165,6 +168,7 @@ impl DelegatedOp {
 impl LinkOp for DelegatedOp {
     fn submit(&self, attempt: u32) -> Result<(), Backlog> {
         let Some(me) = self.me.upgrade() else { return Err(Backlog) };
+        let _turn = crate::lock(&self.turn);
         self.attempt.store(attempt, SeqCst);
         self.barred.store(0, SeqCst);
         self.clock.start();
@@ -177,7 +181,8 @@ impl LinkOp for DelegatedOp {
     fn request_cancel(&self) {
         let Some(me) = self.me.upgrade() else { return };
         if self.open.load(SeqCst) {
-            self.link.outbox.run(move || me.link.delegations.cancel(&me));
+            let attempt = self.attempt();
+            self.link.outbox.run(move || me.link.delegations.cancel(&me, attempt));
         }
     }
 
@@ -289,15 +294,21 @@ impl Delegations {
         op.pump();
     }
 
-    fn cancel(&self, op: &Arc<DelegatedOp>) {
+    fn cancel(&self, op: &Arc<DelegatedOp>, attempt: u32) {
+        // The attempt may have ended, and the next begun, before we came round to this; from here on none begins.
+        let turn = crate::lock(&op.turn);
+        if op.attempt() != attempt {
+            return;
+        }
         let mut state = crate::lock(&self.state);
         if let Some(at) = state.waiting.iter().position(|w| w.id == op.id) {
             state.waiting.remove(at);
-            drop(state);
+            drop((state, turn));
             return op.settle(false);
         }
         drop(state);
         op.bar();
+        drop(turn);
         op.poll_quiet();
     }
 

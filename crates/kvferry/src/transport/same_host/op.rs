@@ -231,9 +231,13 @@ impl LinkOp for LocalOp {
         self.clock.start();
         let queued = self.link.pool().enqueue(self.handle(), &self.queued);
         if queued.is_err() {
-            self.open.store(false, SeqCst);
             self.gate.stop();
-            self.gate.exit();
+            if self.gate.exit() == GateState::Pending {
+                // A copy thread has come in with an old handle: the attempt is over when it is out.
+                self.fail(FaultCause::Executor { detail: "the copy queue is full".into() });
+                return Ok(());
+            }
+            self.open.store(false, SeqCst);
             self.link.leave();
             return queued;
         }

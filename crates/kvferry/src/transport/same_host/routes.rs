@@ -133,7 +133,7 @@ impl Routes {
     }
 }
 
-/// The way of most bytes stands first when an operation is asked for its route; with one way there is no question.
+/// A way in use of those that the initiator copies, and of those that the target copies.
 pub(super) fn split(used: &[Way]) -> (Option<Way>, Option<Way>) {
     let initiated = used.iter().copied().find(|w| matches!(w, Way::Map | Way::Cma));
     let delegated = used.iter().copied().find(|w| matches!(w, Way::MapByTarget | Way::CmaByTarget));
