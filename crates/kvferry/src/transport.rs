@@ -401,7 +401,7 @@ impl Outbox {
     /// connects once more.
     pub fn link_lost(&self, detail: impl Into<String>) {
         let detail = detail.into();
-        self.sender.send(crate::control::Command::LinkLost { channel: self.channel, detail });
+        self.sender.send(crate::control::Command::LinkLost { channel: self.channel, detail, far: self.far });
     }
 
     /// Ends the channel, since the transport has seen the peer's process die.

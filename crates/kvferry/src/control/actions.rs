@@ -65,7 +65,7 @@ impl Control {
                 self.order(id, Order::Applied { epoch });
                 self.act(id);
             }
-            Command::LinkLost { channel: id, detail } => self.transport_lost(id, detail),
+            Command::LinkLost { channel: id, detail, far } => self.transport_lost(id, detail, far),
             Command::Drained { from, bytes } => self.drained(&from, bytes),
             Command::PeerDied { channel: id } => {
                 // What it has said before its death counts.
@@ -254,10 +254,13 @@ impl Control {
     }
 
     /// A transport has lost, or waited in vain for, a connection of its own.
-    pub(super) fn transport_lost(&mut self, id: u64, detail: String) {
+    pub(super) fn transport_lost(&mut self, id: u64, detail: String, far: bool) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         match channel.attach.as_mut().and_then(|attach| attach.do_without(&detail)) {
             Some(attached) => self.attached(id, Ok(attached)),
+            // Streams that were given up: each says so by itself. Until the link is up, that is for the initiator to say.
+            None if far && !channel.link.as_ref().is_some_and(|l| l.has_streams()) => return,
+            None if far && !channel.up && channel.peer.is_none() => return,
             None => {
                 tracing::debug!(target: "kvferry::control", "a transport lost its link: {detail}");
                 channel.broken_by.get_or_insert(detail);

@@ -11,6 +11,9 @@ use super::{
 };
 use crate::error::ConnectError;
 
+/// Most characters of a peer's reason.
+const MAX_REASON: usize = 1024;
+
 /// The near attachment first, as ever; then the initiator, which knows what is missing, asks for data streams or does not.
 ///
 /// ```text
@@ -89,7 +92,7 @@ impl JointAttach {
     /// Goes on without streams.
     fn without(&mut self, reason: String) -> Attached {
         let Some(near) = self.ready.take() else { return Attached::Pending };
-        tracing::info!(target: "kvferry::path", peer = %self.context.peer, "some memory is out of reach: no data streams: {reason}");
+        tracing::info!(target: "kvferry::path", peer = %self.context.peer, "some memory is out of reach: no data streams: {reason:?}");
         Attached::Ready(JointLink::new(self.context.initiator, near, Err(reason)))
     }
 
@@ -102,6 +105,9 @@ impl JointAttach {
             },
             Err(error) => {
                 self.far = None;
+                if self.context.initiator {
+                    self.send(&Wire::Enough);
+                }
                 self.without(error.to_string())
             }
         }
@@ -154,7 +160,7 @@ impl Attach for JointAttach {
                 Ok(self.begin_far(Some(address)))
             }
             Wire::Declined { reason } if self.context.initiator && self.far.is_none() => {
-                Ok(self.without(reason))
+                Ok(self.without(in_one_line(&reason)))
             }
             Wire::Far(body) => match &mut self.far {
                 Some(far) => {
@@ -175,8 +181,15 @@ impl Attach for JointAttach {
         self.deadline?;
         self.deadline = None;
         self.far = None;
+        // What it hears of our streams from now on is their end.
+        self.send(&Wire::Enough);
         Some(self.without(detail.to_owned()))
     }
+}
+
+/// What a peer says, as it may stand in a report and in a log.
+fn in_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
 }
 
 #[cfg(test)]

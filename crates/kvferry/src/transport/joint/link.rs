@@ -1,4 +1,11 @@
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
 
 use kvferry_proto::{RemoteRegion, RevokeScope};
 
@@ -18,11 +25,13 @@ pub(super) struct JointLink {
     near: Arc<dyn Link>,
     /// The streams, or why there are none.
     far: Result<Arc<dyn Link>, String>,
+    /// At the target: the initiator does without the streams after all.
+    given_up: AtomicBool,
 }
 
 impl JointLink {
     pub(super) fn new(initiator: bool, near: Arc<dyn Link>, far: Result<Arc<dyn Link>, String>) -> Arc<Self> {
-        Arc::new(Self { initiator, near, far })
+        Arc::new(Self { initiator, near, far, given_up: AtomicBool::new(false) })
     }
 
     fn far(&self) -> Option<&Arc<dyn Link>> {
@@ -36,7 +45,7 @@ impl Link for JointLink {
     }
 
     fn has_streams(&self) -> bool {
-        self.far.is_ok()
+        self.far.is_ok() && !self.given_up.load(SeqCst)
     }
 
     fn report(&self, local: &[Arc<LocalRegion>], remote: &[RemoteRegion]) -> Vec<PathReport> {
@@ -82,6 +91,10 @@ impl Link for JointLink {
             (None, _) => self.near.message(message),
             (Some(wire), far) => match (wire?, far) {
                 (Wire::Far(body), Ok(far)) => far.message(Message { body, fds: Vec::new() }),
+                (Wire::Enough, _) if !self.initiator => {
+                    self.given_up.store(true, SeqCst);
+                    Ok(())
+                }
                 // Streams that we gave up waiting for.
                 (Wire::Far(_) | Wire::Open { .. } | Wire::Declined { .. }, Err(_)) if self.initiator => {
                     Ok(())
