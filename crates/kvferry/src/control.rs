@@ -55,8 +55,8 @@ pub(crate) enum Command {
     Revoked { channel: u64, epoch: u64, scope: RevokeScope },
     /// A revocation of the peer is carried out, some time after it came.
     Applied { channel: u64, epoch: u64 },
-    /// The transport has lost its own connection.
-    LinkLost { channel: u64, detail: String },
+    /// The transport has lost a connection of its own; of `far`, that of a joint link's far part.
+    LinkLost { channel: u64, detail: String, far: bool },
     /// The application took notifications of this peer.
     Drained { from: Arc<Identity>, bytes: u64 },
     /// The kernel says that the process at the other end is dead.
@@ -207,7 +207,7 @@ impl Control {
         let late = |c: &Channel| c.attach_deadline().is_some_and(|at| at <= now);
         let late: Vec<u64> = self.channels.iter().filter(|(_, c)| late(c)).map(|(id, _)| *id).collect();
         for id in late {
-            self.transport_lost(id, "no answer in time".into());
+            self.transport_lost(id, "no answer in time".into(), true);
         }
         let late: Vec<u64> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         for id in late {

@@ -174,3 +174,64 @@ fn whoever_posts_and_waits_moves_small_transfers_by_itself() {
     assert!(helped.iter().all(|n| *n > COUNT * 3 / 2), "{slept:?}");
     assert!(alone.iter().zip(helped).all(|(alone, helped)| alone * 3 < helped * 2), "{slept:?}");
 }
+
+/// Two agents with `len` bytes of memory each.
+fn two_with_memory(
+    len: usize,
+) -> (Agent, Agent, kvferry::Registration<kvferry::SharedBuf>, kvferry::Registration<kvferry::SharedBuf>) {
+    let (a, b) = (agent("a"), agent("b"));
+    let ours = a.register(a.alloc(len).unwrap()).unwrap();
+    let theirs = b.register(b.alloc(len).unwrap()).unwrap();
+    a.load_remote(&b.metadata()).unwrap();
+    (a, b, ours, theirs)
+}
+
+#[test]
+fn two_small_transfers_at_once_are_both_heard_of() {
+    let (a, b, ours, theirs) = two_with_memory(8192);
+    let dram = MemoryKind::Dram;
+    let one = |op, place: u64| {
+        let near = [Block { addr: ours.addr() + place, len: 4096, device: 0 }];
+        let far = [Block { addr: theirs.addr() + place, len: 4096, device: 0 }];
+        let (near, far) = ((dram, &near[..]), (dram, &far[..]));
+        a.transfer_flat(op, near, "b", far, TransferOptions::default()).unwrap()
+    };
+    let (read, write) = (one(Op::Read, 0), one(Op::Write, 4096));
+    for round in 0..2000 {
+        // Their answers may come in one piece, of which whoever waits for the first takes the second as well.
+        read.post().unwrap();
+        write.post().unwrap();
+        if round % 3 == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        assert_eq!(read.wait(WAIT).unwrap(), Status::Done, "{round}");
+        assert_eq!(write.wait(WAIT).unwrap(), Status::Done, "{round}");
+    }
+    drop(b);
+}
+
+#[test]
+fn what_is_left_of_a_cancelled_read_does_not_come_into_the_next() {
+    const LEN: usize = 8 << 20;
+    let (a, b, ours, theirs) = two_with_memory(LEN);
+    let (near, far) = (blocks(ours.addr(), 65_536, 0..128), blocks(theirs.addr(), 65_536, 0..128));
+    let dram = MemoryKind::Dram;
+    let read =
+        a.transfer_flat(Op::Read, (dram, &near), "b", (dram, &far), TransferOptions::default()).unwrap();
+    let mut there = vec![0; LEN];
+    for round in 0..100_u64 {
+        theirs.copy_in(0, &vec![1; LEN]).unwrap();
+        read.post().unwrap();
+        std::thread::sleep(Duration::from_micros(30 * (round % 50)));
+        if read.cancel().is_err() || read.status() != Status::Cancelled {
+            continue;
+        }
+        theirs.copy_in(0, &vec![2; LEN]).unwrap();
+        read.post().unwrap();
+        assert_eq!(read.wait(WAIT).unwrap(), Status::Done, "{round}");
+        ours.copy_out(0, &mut there).unwrap();
+        let stale = there.iter().filter(|byte| **byte != 2).count();
+        assert_eq!(stale, 0, "round {round}: bytes of the attempt before");
+    }
+    drop(b);
+}

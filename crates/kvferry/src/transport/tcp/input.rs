@@ -75,10 +75,14 @@ impl Ahead {
         Ok(())
     }
 
+    pub(super) fn has_header(&self) -> bool {
+        self.got >= STREAM_HEADER
+    }
+
     /// Takes a header, if one is here.
     pub(super) fn header(&mut self) -> Option<[u8; STREAM_HEADER]> {
         let mut header = [0; STREAM_HEADER];
-        (self.got >= header.len()).then(|| {
+        self.has_header().then(|| {
             self.take(&mut header);
             header
         })

@@ -14,7 +14,7 @@ use std::{
 use kvferry_sys::{EventFd, Gather};
 use rustix::event::epoll;
 
-use super::{interest::Interest, link::TcpLink, stream::Stream};
+use super::{interest::Interest, link::TcpLink, sending::try_lock, stream::Stream};
 use crate::transport::same_host::{Board, WIRE_SLOTS};
 
 /// How many threads serve the streams.
@@ -114,7 +114,7 @@ impl IoThreads {
 
     /// Lets the calling thread move bytes by itself, unless too many do so now.
     pub(super) fn borrow<R>(&self, f: impl FnOnce(&mut Thread) -> R) -> Option<R> {
-        self.guests.iter().find_map(|guest| guest.try_lock().ok()).map(|mut thread| f(&mut thread))
+        self.guests.iter().find_map(try_lock).map(|mut thread| f(&mut thread))
     }
 
     pub(super) fn stop(&self) {

@@ -47,7 +47,7 @@ pub(super) enum Next {
 
 /// A transfer over the streams of a link.
 ///
-/// Local memory is touched by the threads of the streams only, inside the gate. The target's memory is quiet when all
+/// Local memory is touched inside the gate only, by the threads of the streams and by those that post and wait. The target's memory is quiet when all
 /// chunks are acknowledged, or when the target says that it has stopped.
 pub(super) struct WireOp {
     me: Weak<Self>,
@@ -250,14 +250,18 @@ impl LinkOp for WireOp {
             state.sent = false;
             state.stopped = false;
         }
+        // We are inside, so that nobody tells the end of the attempt before it is open.
+        if !self.gate.reset_and_enter() {
+            return Err(Backlog);
+        }
         self.open.store(true, SeqCst);
-        self.gate.reset();
         self.link.adopt(&me);
         let posted = if self.direct { self.link.post(&me) } else { None };
         self.posted_on.store(posted.map_or(ELSEWHERE, u32::from), SeqCst);
         if posted.is_none() {
             self.link.enqueue(&me);
         }
+        self.settle(self.gate.exit());
         Ok(())
     }
 

@@ -51,12 +51,18 @@ impl Receiving {
         self.ahead.refresh();
         let target = !way.link.initiator;
         let silent = target && way.sending.is_silent();
-        for _ in 0..TURN {
-            // An answer goes out before the socket is asked for what may not have come yet.
-            let answered = silent && self.is_between_frames() && !way.sending.is_silent();
-            if answered || (target && way.sending.is_full()) || over() {
-                return Ok(());
+        let mut steps = 0;
+        loop {
+            // What lies ahead is gone from the socket, which wakes nobody for it any more: it comes before any pause. It is
+            // soon over, since no more is taken ahead than a header and what must follow it.
+            if !self.has_step_ahead() {
+                // An answer goes out before the socket is asked for what may not have come yet.
+                let answered = silent && self.is_between_frames() && !way.sending.is_silent();
+                if steps >= TURN || answered || (target && way.sending.is_full()) || over() {
+                    return Ok(());
+                }
             }
+            steps += 1;
             match self.step(way, thread, scratch) {
                 Ok(Step::Done) => {}
                 Ok(Step::Dry) => return Ok(()),
@@ -64,7 +70,15 @@ impl Receiving {
                 Err(e) => return Err(e),
             }
         }
-        Ok(())
+    }
+
+    /// Whether a step can be done with what lies ahead alone.
+    fn has_step_ahead(&self) -> bool {
+        match self.input {
+            Input::Header => self.ahead.has_header(),
+            Input::Payload { .. } => false,
+            Input::Names { .. } | Input::Text { .. } | Input::Waste { .. } => !self.ahead.is_empty(),
+        }
     }
 
     fn is_between_frames(&self) -> bool {
@@ -128,7 +142,8 @@ impl Receiving {
         let link = way.link;
         let alive = || payload.is_alive() && (op.is_some() || !link.is_barred(header.op, header.attempt));
         let busy = thread.board.enter(thread.slot, alive);
-        let inside = op.as_ref().map(|op| op.enter());
+        // A frame of an earlier attempt must not pass the gate of a later one.
+        let inside = op.as_ref().map(|op| op.enter().filter(|_| op.attempt() == header.attempt));
         let refused = busy.is_none() || matches!(inside, Some(None));
         if refused {
             let (code, detail) = (FAIL_REGION, "the region is gone");

@@ -22,8 +22,6 @@ pub(super) struct Stream {
     pub(super) link: Arc<TcpLink>,
     halves: Arc<Halves>,
     connecting: bool,
-    /// Nothing goes until the socket has room.
-    blocked: bool,
     /// The socket has become writable since the last turn of sending.
     writable: bool,
 }
@@ -48,7 +46,7 @@ impl Stream {
         interest.begin(&sending, if connecting { EventFlags::OUT } else { EventFlags::IN })?;
         let receiving = Mutex::new(Receiving::new());
         let halves = Arc::new(Halves { number, sending, receiving, interest });
-        Ok(Self { link, halves, connecting, blocked: false, writable: false })
+        Ok(Self { link, halves, connecting, writable: false })
     }
 
     /// Reads and writes what the stream is ready for.
@@ -95,10 +93,10 @@ impl Stream {
         }
         let Halves { sending, interest, .. } = &*self.halves;
         let writable = std::mem::take(&mut self.writable);
-        self.blocked = matches!(sending.turn(&self.link, thread, writable)?, Turn::Blocked);
+        let blocked = matches!(sending.turn(&self.link, thread, writable)?, Turn::Blocked);
         let read =
             if !self.link.initiator && sending.is_full() { EventFlags::empty() } else { EventFlags::IN };
-        interest.want(sending, if self.blocked { read | EventFlags::OUT } else { read })
+        interest.want(sending, if blocked { read | EventFlags::OUT } else { read })
     }
 }
 
@@ -116,8 +114,11 @@ impl Halves {
         if most.is_zero() {
             return;
         }
+        // Before the lock, so that it is dropped after it: what the thread is then told to look at, it can.
+        let mut lent = Lent { halves: self, link, lent: false };
         let Some(mut receiving) = try_lock(&self.receiving) else { return };
         let deadline = Instant::now() + most;
+        lent.lent = true;
         if self.interest.lend(&self.sending).is_err() {
             return;
         }
@@ -138,10 +139,22 @@ impl Halves {
                 break;
             }
         }
-        // In this order: what the thread is then told to look at, it can.
-        drop(receiving);
-        if let Err(error) = self.interest.take_back(&self.sending) {
-            link.stream_failed(&error.to_string());
+    }
+}
+
+/// Takes a stream back from a thread that waits, whatever ends its help.
+struct Lent<'a> {
+    halves: &'a Halves,
+    link: &'a TcpLink,
+    lent: bool,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if self.lent
+            && let Err(error) = self.halves.interest.take_back(&self.halves.sending)
+        {
+            self.link.stream_failed(&error.to_string());
         }
     }
 }
