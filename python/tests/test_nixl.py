@@ -250,6 +250,37 @@ def test_partial_metadata_adds_up(pair):
     assert near.agent.check_remote_metadata("far", first) and near.agent.check_remote_metadata("far", second)
 
 
+@pytest.mark.parametrize("what", ["transfer", "prepared lists", "notification", "connection"])
+def test_a_try_between_regions_and_connection_info_leaves_the_regions(what):
+    near, far = Side(f"early {what}"), Side("later")
+    agent, block = near.agent, far.xfer(0, 4096)
+    agent.add_remote_agent(far.agent.get_partial_agent_metadata(far.descs, False))
+
+    def early():
+        if what == "transfer":
+            agent.initialize_xfer("WRITE", near.xfer(0, 4096), block, "later")
+        elif what == "prepared lists":
+            sides = agent.prep_xfer_dlist("", near.xfer(0, 4096)), agent.prep_xfer_dlist("later", block)
+            agent.make_prepped_xfer("WRITE", sides[0], [0], sides[1], [0])
+        elif what == "notification":
+            agent.send_notif("later", b"early")
+        else:
+            agent.make_connection("later")
+
+    for _ in range(2):
+        # Not that the peer is gone: callers would tear down what they have of it.
+        with pytest.raises(bindings.nixlNotFoundError, match="no connection information.*connect.unreachable"):
+            early()
+        assert agent.check_remote_metadata("later", block)
+    agent.add_remote_agent(far.agent.get_partial_agent_metadata(far.agent.get_reg_descs([], "DRAM"), True))
+    early()
+    assert agent.check_remote_metadata("later", block)
+    near.pool[:4096] = 7
+    handle = agent.initialize_xfer("WRITE", near.xfer(0, 4096), block, "later")
+    agent.transfer(handle)
+    assert finish(agent, handle) == "DONE" and (far.pool[:4096] == 7).all() and not far.pool[4096:].any()
+
+
 def test_version_0_7_is_served_too(pair):
     """Calls as older engines make them: tuples, the empty name, int lists, a str for a message."""
     near, far = pair

@@ -78,11 +78,15 @@ _BY_FAMILY = {"metadata": nixlMismatchError, "prepare": nixlNotFoundError}
 WE_PARTED = "we disconnected it"
 """What an error says of a peer that this side removed itself."""
 
+NOT_YET = "its metadata has no connection information"
+"""What an error says of a peer of which only regions are loaded: no loss, the rest may still come."""
+
 
 def translate(error: kvferry.Error) -> _NixlError:
     """The exception for an error of kvferry: the status's name first, for callers that match on it."""
     kind = _BY_CODE.get(error.code) or _BY_FAMILY.get(error.code.partition(".")[0], nixlBackendError)
-    if error.code == "peer.lost" and WE_PARTED in error.text:
+    known = {"peer.lost": WE_PARTED, "connect.unreachable": NOT_YET}.get(error.code)
+    if known is not None and known in error.text:
         kind = nixlNotFoundError
     text = f"{error.text.replace(f' ({error.code})', '')}; {error.remedy} [{error.code}]"
     region = error.region

@@ -253,6 +253,29 @@ def connection_after_regions(nx, ctx):
     return [*known, ctx.finish(a.agent, handle)]
 
 
+@case(
+    differs="the same: a try before the connection info has come fails as in stock, and the regions stay for when it "
+    "comes",
+    stock={"outcome": "ok", "result": [NOT_FOUND, True, NOT_FOUND]},
+    ours={"outcome": "ok", "result": [NOT_FOUND, True, "DONE"]},
+)
+def transfer_between_regions_and_connection(nx, ctx):
+    """Regions, a try to transfer, connection info, the transfer again."""
+    a, b = ctx.side("a"), ctx.side("b")
+
+    def transfer():
+        try:
+            return ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(64, 1), b.descs(64, 1), b.name))
+        except (nx.bindings.nixlNotFoundError, nx.bindings.nixlRemoteDisconnectError) as error:
+            return failure(error)
+
+    attempt(a.agent.add_remote_agent, b.agent.get_partial_agent_metadata(b.registered, False))
+    early = transfer()
+    none = nx.bindings.nixlRegDList(nx.bindings.DRAM_SEG)
+    a.agent.add_remote_agent(b.agent.get_partial_agent_metadata(none, True))
+    return [early, a.agent.check_remote_metadata(b.name), transfer()]
+
+
 @case()
 def connecting(nx, ctx):
     """`make_connection` to an agent that is known, unknown, oneself."""
