@@ -1,7 +1,9 @@
 """No call kills the interpreter. Where it could, it runs in a child, whose code must be 0."""
 
+import ctypes
 import os
 import random
+import sys
 import threading
 import time
 
@@ -486,3 +488,55 @@ def test_another_thread_runs_while_a_call_waits_or_copies():
         a.close()
         b.close()
     del held
+
+
+def test_another_thread_runs_while_a_post_copies(monkeypatch):
+    """Posts that copy inline, while the interpreter takes its lock from nobody: a second thread goes on only where a
+    call gives the lock up of itself. The same copy under the lock shows that it stands still otherwise."""
+    size, posts, count, stop = 2 << 20, 200, [0], threading.Event()
+    # The largest that the setting takes.
+    monkeypatch.setenv("KVFERRY_INLINE_LIMIT", "2MiB")
+    near, far = Side("gil-near"), Side("gil-far")
+    x, y = numpy.ones(size, numpy.uint8), numpy.zeros(size, numpy.uint8)
+    near.agent.register_memory([(x.ctypes.data, size, 0, "")], "DRAM")
+    far.agent.register_memory([(y.ctypes.data, size, 0, "")], "DRAM")
+    near.agent.add_remote_agent(far.agent.get_agent_metadata())
+    descs = lambda z: near.agent.get_xfer_descs([(z.ctypes.data, size, 0)], "DRAM")
+    handle = near.agent.initialize_xfer("WRITE", descs(x), descs(y), "gil-far")
+    keeping = ctypes.PyDLL(None).memmove
+    keeping.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+    def tick():
+        while not stop.is_set():
+            count[0] += 1
+            time.sleep(0)
+
+    def seen(call):
+        """In how many of the calls the second thread went on."""
+        moved = 0
+        for _ in range(posts):
+            before = count[0]
+            call()
+            moved += count[0] != before
+        return moved
+
+    def post():
+        # Done when it returns: the copy was this thread's.
+        assert near.agent.transfer(handle) == "DONE"
+
+    near.agent.transfer(handle)
+    finish(near.agent, handle)
+    ticker, interval = threading.Thread(target=tick), sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        ticker.start()
+        held = seen(lambda: keeping(y.ctypes.data, x.ctypes.data, size))
+        y[:] = 0
+        posted = seen(post)
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        ticker.join()
+    assert held == 0, f"went on in {held} of {posts} copies under the lock: the measurement is void"
+    assert posted > posts // 10, f"posting: went on in {posted} of {posts}"
+    assert (y == 1).all()
