@@ -24,10 +24,17 @@ def enabled():
 class Finder:
     """Answers for the three names before the path is searched."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
+    # What the first of the names found, for all of them: a switch thrown later must not split a running process.
+    decided = None
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
         """The import system's question."""
-        if name not in NAMES or not enabled():
+        if name not in NAMES:
+            return None
+        if cls.decided is None:
+            cls.decided = enabled()
+        if not cls.decided:
             return None
         from importlib.util import spec_from_file_location
 
