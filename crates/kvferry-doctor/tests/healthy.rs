@@ -23,7 +23,8 @@ fn logs() -> Vec<PathBuf> {
 fn healthy_logs_give_no_finding() {
     let names: Vec<_> =
         logs().iter().map(|log| log.file_name().expect("a name").to_string_lossy().into_owned()).collect();
-    for program in ["demo", "nixl", "probe", "sglang-decode", "sglang-prefill", "vllm-decode", "vllm-prefill"] {
+    for program in ["demo", "nixl", "probe", "sglang-decode", "sglang-prefill", "vllm-decode", "vllm-prefill"]
+    {
         assert!(names.contains(&format!("{program}.log")), "{program} is missing in {names:?}");
     }
     for log in logs() {
