@@ -37,7 +37,7 @@ fn healthy_logs_give_no_finding() {
 /// Lines of one healthy log don't make a finding of another's.
 #[test]
 fn healthy_logs_give_no_finding_together() {
-    let explanation = Explainer::built_in().files(&logs()).expect("readable");
+    let explanation = Explainer::built_in().files(logs()).expect("readable");
     assert!(!explanation.is_found(), "{:?}", explanation.primary);
 }
 
