@@ -208,38 +208,41 @@ impl Plan {
         if self.local.list.regions().len() == 1 && self.remote.list.regions().len() == 1 {
             return if self.blocks == 0 { Vec::new() } else { vec![(0, 0)] };
         }
-        let mut pairs = Pairs::default();
         let mut found = BTreeSet::new();
         let mut last = None;
-        while let Some(run) = pairs.peek(&self.local, &self.remote) {
-            let slots = (pairs.local.slot, pairs.remote.slot);
+        self.each_run(|slots, _| {
             if last != Some(slots) {
                 last = Some(slots);
                 found.insert(slots);
             }
-            pairs.advance(run);
-        }
+        });
         found.into_iter().collect()
     }
 
     /// The bytes that move between those pairs of region slots (local, remote) that `counts` is true for.
     pub fn bytes_between(&self, mut counts: impl FnMut(u32, u32) -> bool) -> u64 {
-        let mut pairs = Pairs::default();
-        let mut bytes = 0;
+        let mut total = 0;
         let mut last = None;
-        while let Some(run) = pairs.peek(&self.local, &self.remote) {
-            let slots = (pairs.local.slot, pairs.remote.slot);
+        self.each_run(|slots, bytes| {
             let counted = match last {
                 Some((known, counted)) if known == slots => counted,
                 _ => counts(slots.0, slots.1),
             };
             last = Some((slots, counted));
             if counted {
-                bytes += run * pairs.local.len;
+                total += bytes;
             }
-            pairs.advance(run);
+        });
+        total
+    }
+
+    /// Walks the plan a run at a time: the pair of region slots (local, remote) that it moves between, and its bytes.
+    fn each_run(&self, mut run: impl FnMut((u32, u32), u64)) {
+        let mut pairs = Pairs::default();
+        while let Some(blocks) = pairs.peek(&self.local, &self.remote) {
+            run((pairs.local.slot, pairs.remote.slot), blocks * pairs.local.len);
+            pairs.advance(blocks);
         }
-        bytes
     }
 
     /// The position of the pair that holds byte `offset` of a segment of this plan, to say which
