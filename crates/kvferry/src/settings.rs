@@ -46,6 +46,8 @@ pub struct Settings {
     /// `KVFERRY_INLINE_LIMIT`: bytes that `post` may copy itself when nothing is queued to the peer; 0
     /// forbids it.
     pub inline_limit: u64,
+    /// `KVFERRY_SPIN`: how long a thread looks again for what follows a small transfer over TCP before it sleeps.
+    pub spin: Duration,
     /// `KVFERRY_QUEUE_DEPTH`: transfers to one peer that may be posted and unfinished.
     pub queue_depth: usize,
     /// `KVFERRY_COLLAPSE`: whether memory from `alloc` is put on huge pages.
@@ -137,6 +139,7 @@ impl Default for Settings {
             cancel_timeout: Duration::from_secs(1),
             threads: cores.min(2),
             inline_limit: 16 << 10,
+            spin: if cores > 1 { Duration::from_micros(50) } else { Duration::ZERO },
             queue_depth: 1024,
             collapse: false,
             ptracer: Ptracer::Any,
@@ -173,9 +176,10 @@ impl fmt::Display for Settings {
         )?;
         write!(
             f,
-            " threads={} inline_limit={} queue_depth={} collapse={} ptracer={} token={}",
+            " threads={} inline_limit={} spin={} queue_depth={} collapse={} ptracer={} token={}",
             self.threads,
             show_size(self.inline_limit),
+            show_duration(self.spin),
             self.queue_depth,
             self.collapse,
             self.ptracer,

@@ -12,6 +12,8 @@ use crate::error::SettingsError;
 const MAX_THREADS: usize = 32;
 /// Most bytes that `post` may copy itself: one chunk.
 const MAX_INLINE: u64 = 2 << 20;
+/// Longer, and a sleep would cost less than the spin.
+const MAX_SPIN: Duration = Duration::from_millis(1);
 const MAX_QUEUE: usize = 65_535;
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// A Unix socket's path holds 107 bytes; the rest is for the socket's own name.
@@ -42,6 +44,14 @@ pub(super) fn all(settings: &Settings) -> Result<(), SettingsError> {
             show_size(settings.inline_limit),
             "too large",
             format!("0 to {}", show_size(MAX_INLINE)),
+        ));
+    }
+    if settings.spin > MAX_SPIN {
+        return Err(SettingsError::new(
+            "KVFERRY_SPIN",
+            show_duration(settings.spin),
+            "too long",
+            format!("0 to {}", show_duration(MAX_SPIN)),
         ));
     }
     no_path_both_ways(settings)

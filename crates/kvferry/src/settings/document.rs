@@ -67,6 +67,12 @@ pub(super) const TABLE: &[SettingDoc] = &[
         "Bytes that post may copy itself when nothing is queued to the peer; 0 forbids it.",
     ),
     doc(
+        "KVFERRY_SPIN",
+        "50us, or 0 on a single core",
+        "0 to 1ms",
+        "How long a thread that has just sent or received a small transfer over TCP looks for what follows it, giving way to other threads, before it sleeps; 0 lets it sleep at once.",
+    ),
+    doc(
         "KVFERRY_QUEUE_DEPTH",
         "1024",
         "1 to 65535",

@@ -33,6 +33,7 @@ pub(super) fn read(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<
             .unwrap_or(default.cancel_timeout),
         threads: environment.parsed("KVFERRY_THREADS", number)?.unwrap_or(default.threads),
         inline_limit: environment.parsed("KVFERRY_INLINE_LIMIT", size)?.unwrap_or(default.inline_limit),
+        spin: environment.parsed("KVFERRY_SPIN", duration)?.unwrap_or(default.spin),
         queue_depth: environment.parsed("KVFERRY_QUEUE_DEPTH", number)?.unwrap_or(default.queue_depth),
         collapse: environment.parsed("KVFERRY_COLLAPSE", switch)?.unwrap_or(default.collapse),
         ptracer: environment.parsed("KVFERRY_PTRACER", ptracer)?.unwrap_or(default.ptracer),

@@ -38,6 +38,7 @@ fn each_variable_sets_its_field() {
         ("KVFERRY_CANCEL_TIMEOUT", "0"),
         ("KVFERRY_THREADS", "5"),
         ("KVFERRY_INLINE_LIMIT", "64KiB"),
+        ("KVFERRY_SPIN", "20us"),
         ("KVFERRY_QUEUE_DEPTH", "9"),
         ("KVFERRY_COLLAPSE", "on"),
         ("KVFERRY_PTRACER", "never"),
@@ -56,6 +57,7 @@ fn each_variable_sets_its_field() {
         cancel_timeout: Duration::ZERO,
         threads: 5,
         inline_limit: 64 << 10,
+        spin: Duration::from_micros(20),
         queue_depth: 9,
         collapse: true,
         ptracer: Ptracer::Never,
@@ -67,7 +69,7 @@ fn each_variable_sets_its_field() {
     assert_eq!(
         settings.to_string(),
         "address=10.1.2.3 net_devices=eth0,mlx5_0:1 port_range=20000-20999 socket_dir=/tmp \
-         peer_timeout=2500ms connect_timeout=7s cancel_timeout=0s threads=5 inline_limit=64KiB queue_depth=9 \
+         peer_timeout=2500ms connect_timeout=7s cancel_timeout=0s threads=5 inline_limit=64KiB spin=20us queue_depth=9 \
          collapse=true ptracer=never token=set require=same_host,cma forbid=tcp,map"
     );
 }

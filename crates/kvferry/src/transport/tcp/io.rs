@@ -9,10 +9,11 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
+    time::Instant,
 };
 
 use kvferry_sys::{EventFd, Gather};
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
 
 use super::{interest::Interest, link::TcpLink, sending::try_lock, stream::Stream};
 use crate::transport::same_host::{Board, WIRE_SLOTS};
@@ -59,11 +60,18 @@ pub(super) struct Thread {
     /// Its busy word on the board.
     pub(super) slot: usize,
     pub(super) gather: Gather,
+    /// It has moved a small frame, which another often follows at once.
+    pub(super) moved_small: bool,
 }
 
 impl Thread {
     fn new(board: &Arc<Board>, number: usize) -> Self {
-        Self { board: board.clone(), slot: WIRE_SLOTS.start + number, gather: Gather::new() }
+        Self {
+            board: board.clone(),
+            slot: WIRE_SLOTS.start + number,
+            gather: Gather::new(),
+            moved_small: false,
+        }
     }
 }
 
@@ -152,6 +160,7 @@ impl IoThreads {
             epoll,
             streams: HashMap::new(),
             last: WAKE,
+            spin_until: None,
             scratch: vec![0; 256 << 10].into(),
         };
         kvferry_sys::spawn_quiet("kvferry-stream", move || worker.run())?;
@@ -192,6 +201,8 @@ struct Worker {
     epoll: Arc<OwnedFd>,
     streams: HashMap<u64, Stream>,
     last: u64,
+    /// Until then it looks for more before it sleeps.
+    spin_until: Option<Instant>,
     scratch: Box<[u8]>,
 }
 
@@ -200,7 +211,7 @@ impl Worker {
         let blank = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WAKE) };
         let mut events = [blank; 64];
         while !self.stopping.load(SeqCst) {
-            let count = match epoll::wait(&self.epoll, &mut events[..], None) {
+            let count = match self.wait(&mut events) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
@@ -227,6 +238,23 @@ impl Worker {
         }
     }
 
+    /// Waits for events; after a small frame it looks for the next a while, since to sleep and to be woken takes longer than that
+    /// frame does.
+    fn wait(&mut self, events: &mut [epoll::Event]) -> rustix::io::Result<usize> {
+        while let Some(until) = self.spin_until {
+            let count = epoll::wait(&self.epoll, &mut *events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+            if count > 0 {
+                return Ok(count);
+            }
+            if Instant::now() >= until {
+                self.spin_until = None;
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        epoll::wait(&self.epoll, events, None)
+    }
+
     fn obey(&mut self) {
         while let Ok(order) = self.receiver.try_recv() {
             match order {
@@ -251,7 +279,11 @@ impl Worker {
     /// Reads and writes what a stream is ready for.
     fn serve(&mut self, id: u64, writable: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if let Err(error) = stream.serve(writable, &mut self.thread, &mut self.scratch) {
+        let served = stream.serve(writable, &mut self.thread, &mut self.scratch);
+        if std::mem::take(&mut self.thread.moved_small) {
+            self.spin_until = stream.link.spin_until();
+        }
+        if let Err(error) = served {
             self.failed(id, &error);
         }
     }

@@ -100,7 +100,7 @@ impl Receiving {
                 *got += ahead.read(fd, &mut bytes[*got..])?;
                 if *got == bytes.len() {
                     let (header, bytes) = (*header, std::mem::take(bytes));
-                    self.segments(way, header, &bytes)?;
+                    thread.moved_small |= self.segments(way, header, &bytes)? <= way.link.inline_limit();
                 }
             }
             Input::Text { header, bytes, got } => {
@@ -166,6 +166,7 @@ impl Receiving {
                 *left -= into;
                 if *left == 0 {
                     self.input = Input::Header;
+                    thread.moved_small |= u64::from(header.payload) <= way.link.inline_limit();
                     arrived(way, &header);
                 }
                 Ok(Step::Done)
@@ -231,8 +232,8 @@ impl Receiving {
         Ok(())
     }
 
-    /// The names of a request's segments are here: finds the memory.
-    fn segments(&mut self, way: Way<'_>, header: StreamHeader, bytes: &[u8]) -> io::Result<()> {
+    /// The names of a request's segments are here: finds the memory. Returns the chunk's bytes.
+    fn segments(&mut self, way: Way<'_>, header: StreamHeader, bytes: &[u8]) -> io::Result<u64> {
         let mut segments = Vec::with_capacity(header.segments.into());
         StreamSegment::decode(bytes, header.segments, &mut segments).map_err(|e| broken(e.to_string()))?;
         let mut payload = Payload::default();
@@ -264,19 +265,19 @@ impl Receiving {
             } else {
                 Input::Payload { header, payload, left: sum, op: None }
             };
-            return Ok(());
+            return Ok(sum);
         }
         self.input = Input::Header;
         if missing {
             wasted(way, &header, FAIL_REGION, detail);
-            return Ok(());
+            return Ok(sum);
         }
         let head =
             StreamHeader { kind: StreamKind::Data, segments: 0, names: 0, payload: sum as u32, ..header };
         if !way.sending.asked(OutFrame::data(&head, payload)) {
             return Err(broken("more chunks were asked for than the window allows".into()));
         }
-        Ok(())
+        Ok(sum)
     }
 }
 

@@ -1,4 +1,9 @@
-use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use kvferry_proto::StreamHello;
 
@@ -75,6 +80,12 @@ impl TcpLink {
     /// Most bytes that the thread that posts a transfer may send by itself.
     pub(in super::super) fn inline_limit(&self) -> u64 {
         self.settings.inline_limit
+    }
+
+    /// How long to look for what follows a small transfer, from now; None if not at all.
+    pub(in super::super) fn spin_until(&self) -> Option<Instant> {
+        let spin = self.settings.spin;
+        (!spin.is_zero()).then(|| Instant::now() + spin)
     }
 
     /// Sends a small transfer from the thread that posts it, if no other waits and a stream is idle; the number of that
