@@ -484,10 +484,12 @@ impl TransferCore {
     }
 
     pub(crate) fn wait(&self, timeout: Duration) -> Option<Status> {
-        let deadline = Instant::now().checked_add(timeout);
-        if !self.status().is_final() {
-            self.ops().iter().for_each(|op| op.assist(ASSIST.min(timeout)));
+        let status = self.status();
+        if status.is_final() {
+            return Some(status);
         }
+        let deadline = Instant::now().checked_add(timeout);
+        self.ops().iter().for_each(|op| op.assist(ASSIST.min(timeout)));
         // A short spin catches the small transfers without a trip through the kernel.
         for _ in 0..64 {
             let status = self.status();
