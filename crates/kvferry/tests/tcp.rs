@@ -141,11 +141,11 @@ fn whoever_posts_and_waits_moves_small_transfers_by_itself() {
     const COUNT: u64 = 300;
     let dram = MemoryKind::Dram;
     let mut slept = Vec::new();
-    for inline_limit in [16 << 10, 0] {
-        let (a, b) = (
-            Agent::builder("a").settings(Settings { inline_limit, ..settings() }).build().unwrap(),
-            agent("b"),
-        );
+    let asleep = Duration::ZERO;
+    for (inline_limit, spin) in [(16 << 10, asleep), (0, asleep), (16 << 10, Duration::from_millis(1))] {
+        let settings = || Settings { inline_limit, spin, ..settings() };
+        let agent = |name| Agent::builder(name).settings(settings()).build().unwrap();
+        let (a, b) = (agent("a"), agent("b"));
         let ours = a.register(a.alloc(4096).unwrap()).unwrap();
         let theirs = b.register(b.alloc(4096).unwrap()).unwrap();
         a.load_remote(&b.metadata()).unwrap();
@@ -170,9 +170,12 @@ fn whoever_posts_and_waits_moves_small_transfers_by_itself() {
     println!("sleeps of stream threads in {COUNT} transfers: {slept:?}");
     // The target's thread sleeps once each time; the initiator's not at all, unless it has to do the work.
     // On a busy machine it has to now and then, since whoever waits is kept from it.
-    let (alone, helped) = slept.split_at(2);
+    let (alone, rest) = slept.split_at(2);
+    let (helped, spinning) = rest.split_at(2);
     assert!(helped.iter().all(|n| *n > COUNT * 3 / 2), "{slept:?}");
     assert!(alone.iter().zip(helped).all(|(alone, helped)| alone * 3 < helped * 2), "{slept:?}");
+    // Nor does the target's, while it still looks for the next one when that comes.
+    assert!(alone.iter().zip(spinning).all(|(alone, spinning)| spinning * 2 < *alone), "{slept:?}");
 }
 
 /// Two agents with `len` bytes of memory each.

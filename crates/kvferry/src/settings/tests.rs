@@ -106,6 +106,8 @@ fn nonsense_is_refused_with_what_is_allowed() {
         ("KVFERRY_CANCEL_TIMEOUT", "99999999999999999999s", "too large"),
         ("KVFERRY_INLINE_LIMIT", "16kb", "unknown unit; allowed: a whole number of bytes"),
         ("KVFERRY_INLINE_LIMIT", "3MiB", "allowed: 0 to 2MiB"),
+        ("KVFERRY_SPIN", "2ms", "too long; allowed: 0 to 1ms"),
+        ("KVFERRY_SPIN", "50", "has no unit"),
         ("KVFERRY_COLLAPSE", "maybe", "true or false"),
         ("KVFERRY_PTRACER", "everyone", "peer, any or never"),
         ("KVFERRY_PORT_RANGE", "9-8", "FIRST-LAST"),
