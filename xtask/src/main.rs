@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod clients;
 mod demo;
 mod groups;
 mod junit;
@@ -59,6 +60,12 @@ enum Task {
         #[arg(long, required = true)]
         startup: bool,
     },
+    /// Run real clients of nixl against the wheels, and print which of their modes work
+    ///
+    /// Builds both wheels, makes an environment for each client under target/clients/ (once: gigabytes of downloads), and
+    /// runs its modes with kvferry in the place of nixl. The logs are target/clients/CLIENT/logs/MODE.log. The code is 1 if a
+    /// run with kvferry fails.
+    Clients(clients::Options),
     /// Run every check; the last line is `N passed, N failed`
     Test {
         /// Groups to run, in the suite's order; all of them if none is named
@@ -77,6 +84,7 @@ fn main() -> ExitCode {
         Task::Soak { args } => soak::exec(&workspace, &args),
         Task::Bench { .. } => startup::exec(&workspace),
         Task::Wheel => wheel::exec(&workspace),
+        Task::Clients(options) => clients::exec(&workspace, &options),
         Task::Test { list: true, .. } => {
             print!("{}", suite::list(&groups::all()));
             Ok(ExitCode::SUCCESS)

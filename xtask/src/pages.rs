@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::report::Outcome;
-use crate::{Cli, Task, groups, suite};
+use crate::{Cli, Task, clients, groups, suite};
 
 /// The commands that README promises.
 const PROMISED: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
@@ -151,6 +151,9 @@ fn parse_command(line: &str) -> Result<(), String> {
     match cli.task {
         Task::Test { groups: names, .. } => {
             suite::choose(groups::all(), &names).map_err(|error| refused(error.to_string()))?;
+        }
+        Task::Clients(options) => {
+            clients::choose(clients::all(), options.names()).map_err(|error| refused(error.to_string()))?;
         }
         Task::Demo { .. } | Task::Soak { .. } | Task::Wheel | Task::Bench { .. } => {}
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
 /// What a command left.
 pub(crate) struct Finished {
@@ -20,14 +20,39 @@ pub(crate) struct Finished {
     pub(crate) output: Vec<String>,
 }
 
-enum Line {
+/// A line of a command's output.
+pub(crate) enum Line {
     Out(String),
     Err(String),
+}
+
+impl Line {
+    /// Without its end.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Out(text) | Self::Err(text) => text,
+        }
+    }
 }
 
 /// Runs a command to its end, its lines shown as they come; kills it and its descendants after
 /// `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished> {
+    let finished = run_with(command, limit, |line| match line {
+        Line::Out(text) => println!("{text}"),
+        Line::Err(text) => eprintln!("{text}"),
+    });
+    io::stdout().flush()?;
+    finished
+}
+
+/// Runs a command to its end, its lines given away as they come; kills it and its descendants after
+/// `limit`.
+pub(crate) fn run_with(
+    command: &mut Command,
+    limit: Duration,
+    mut show: impl FnMut(&Line),
+) -> io::Result<Finished> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (sender, receiver) = mpsc::channel();
     if let Some(pipe) = child.stdout.take() {
@@ -42,14 +67,12 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished
     let (mut timed_out, mut ended): (bool, Option<Instant>) = (false, None);
     loop {
         match receiver.recv_timeout(Duration::from_millis(50)) {
-            Ok(Line::Out(line)) => {
-                println!("{line}");
-                stdout.push(line.clone());
-                output.push(line);
-            }
-            Ok(Line::Err(line)) => {
-                eprintln!("{line}");
-                output.push(line);
+            Ok(line) => {
+                show(&line);
+                if let Line::Out(text) = &line {
+                    stdout.push(text.clone());
+                }
+                output.push(line.text().to_owned());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -66,7 +89,6 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> io::Result<Finished
             kill_tree(&mut child)?;
         }
     }
-    io::stdout().flush()?;
     Ok(Finished { status: child.wait()?, timed_out, stdout, output })
 }
 
@@ -92,6 +114,24 @@ fn kill_tree(child: &mut Child) -> io::Result<()> {
         let _ = kill_process(pid, Signal::KILL);
     }
     child.kill()
+}
+
+/// Makes this process the parent of those whose own parent ends before them, so that [`end_orphans`] finds them.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    Ok(())
+}
+
+/// Kills all that descend from this process, and says how many still ran.
+pub(crate) fn end_orphans() -> usize {
+    let pids = descendants(std::process::id());
+    pids.into_iter().filter(|pid| runs(*pid) && kill_process(*pid, Signal::KILL).is_ok()).count()
+}
+
+/// Whether a process is there and not yet waiting to be asked for its end.
+fn runs(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
 fn descendants(root: u32) -> Vec<Pid> {

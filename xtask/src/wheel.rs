@@ -65,7 +65,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Wheels> {
         .current_dir(workspace.root.join("python/kvferry-nixl"));
     run(&mut hatchling, "hatchling build", BUILD_LIMIT)?;
 
-    let wheels = Wheels { native: find(&out, "kvferry-")?, nixl: find(&out, "kvferry_nixl-")? };
+    let wheels = in_dir(&out)?;
     for wheel in [&wheels.native, &wheels.nixl] {
         let bytes = fs::metadata(wheel)?.len();
         ensure!(bytes < MOST_BYTES, "{} has {bytes} bytes, more than {MOST_BYTES}", wheel.display());
@@ -76,6 +76,14 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Wheels> {
         wheels.native.display()
     );
     Ok(wheels)
+}
+
+/// The two wheels in a directory.
+///
+/// # Errors
+/// One is missing, or there are several of it.
+pub(crate) fn in_dir(dir: &Path) -> Result<Wheels> {
+    Ok(Wheels { native: find(dir, "kvferry-")?, nixl: find(dir, "kvferry_nixl-")? })
 }
 
 /// A virtual environment at `dir`, made anew; returns the folder of its programs.
@@ -113,7 +121,11 @@ fn tools(workspace: &Workspace) -> Result<PathBuf> {
     Ok(programs)
 }
 
-fn run(command: &mut Command, name: &str, limit: Duration) -> Result<()> {
+/// Runs a command that must end well, and in time.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn run(command: &mut Command, name: &str, limit: Duration) -> Result<()> {
     let finished = process::run(command, limit).with_context(|| format!("can't run {name}"))?;
     if finished.timed_out {
         bail!("{name} was killed: it took too long");
@@ -130,7 +142,9 @@ fn with_first(dir: &Path) -> Result<OsString> {
 
 /// The only wheel whose name begins so.
 fn find(dir: &Path, start: &str) -> Result<PathBuf> {
-    let entries = fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let entries = fs::read_dir(dir)
+        .with_context(|| format!("can't list {}", dir.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()));
     let named =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
     let mut found = entries.filter(named);

@@ -46,3 +46,18 @@ fn the_parent_is_found_behind_any_name() {
     assert_eq!(parent_in("12 (a b) c) S 34 12 12 0"), Some(34));
     assert_eq!(parent_in("nonsense"), None);
 }
+
+#[test]
+fn orphans_are_adopted() {
+    adopt_orphans().expect("adopt");
+    let finished = shell("setsid sleep 600 >/dev/null 2>&1 & echo $!", Duration::from_secs(30));
+    let pid: i32 = finished.stdout[0].parse().expect("pid");
+    let pid = Pid::from_raw(pid).expect("pid");
+    assert!(descendants(std::process::id()).contains(&pid) && runs(pid));
+    kill_process(pid, Signal::KILL).expect("kill");
+    let started = Instant::now();
+    while runs(pid) {
+        assert!(started.elapsed() < Duration::from_secs(30), "it still runs");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
