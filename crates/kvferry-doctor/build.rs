@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "records": records,
         "sides": sides,
         "kinds": toml_file(&catalogue.join("kinds.toml"))?,
+        "evidence": toml_file(&catalogue.join("evidence.toml"))?,
         "versions": toml_file(&catalogue.join("versions.toml"))?,
         "lines": own_lines(&root, &records)?,
     });

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
+use crate::evidence::Evidences;
 use crate::kind::{Kind, Kinds};
 use crate::record::Record;
 use crate::side::{Family, Role, Side};
@@ -25,6 +26,7 @@ pub struct Catalogue {
     entries: Vec<Entry>,
     by_id: HashMap<String, usize>,
     kinds: Kinds,
+    evidences: Evidences,
     pairs: Vec<Pair>,
     own_lines: BTreeMap<String, u32>,
 }
@@ -46,6 +48,7 @@ struct Packed {
     records: Vec<PackedRecord>,
     sides: HashMap<String, Side>,
     kinds: KindsFile,
+    evidence: EvidenceFile,
     versions: VersionsFile,
     lines: BTreeMap<String, u32>,
 }
@@ -60,6 +63,12 @@ struct PackedRecord {
 #[serde(deny_unknown_fields)]
 struct KindsFile {
     kind: Kinds,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EvidenceFile {
+    evidence: Evidences,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +94,7 @@ impl Catalogue {
             entries: Vec::with_capacity(packed.records.len()),
             by_id: HashMap::new(),
             kinds: packed.kinds.kind,
+            evidences: packed.evidence.evidence,
             pairs: packed.versions.pair,
             own_lines: packed.lines,
         };
@@ -124,6 +134,7 @@ impl Catalogue {
             causes: Vec::new(),
             checks: Vec::new(),
             peer: Vec::new(),
+            recovered: Vec::new(),
             examples: Vec::new(),
         }
     }
@@ -146,6 +157,11 @@ impl Catalogue {
     /// One kind.
     pub fn kind(&self, name: &str) -> Option<&Kind> {
         self.kinds.get(name)
+    }
+
+    /// What shows that failures are over, by name.
+    pub fn evidences(&self) -> &Evidences {
+        &self.evidences
     }
 
     /// Pairs of releases that are known to fail together.

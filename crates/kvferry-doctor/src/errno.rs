@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use regex::bytes::Regex;
 
 use crate::rule::compile;
@@ -62,33 +63,43 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 static NAME: LazyLock<Regex> = LazyLock::new(|| compile(r"\bE[A-Z0-9]{3,14}\b"));
-static TEXT: LazyLock<Regex> = LazyLock::new(|| {
-    let texts: Vec<_> = TABLE.iter().map(|(_, _, text)| regex::escape(text)).collect();
-    compile(&format!("(?i){}", texts.join("|")))
+/// The texts, of which one may begin another.
+static TEXT: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let texts: Vec<_> = TABLE.iter().map(|(_, _, text)| *text).collect();
+    let built = AhoCorasickBuilder::new()
+        .ascii_case_insensitive(true)
+        .kind(Some(AhoCorasickKind::DFA))
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(texts);
+    match built {
+        Ok(automaton) => automaton,
+        Err(error) => unreachable!("some dozen short texts: {error}"),
+    }
 });
 
 /// The error that a line names, by its name: text before name before number.
 pub(crate) fn find(line: &[u8]) -> Option<&'static str> {
-    if let Some(found) = TEXT.find(line) {
-        let text = found.as_bytes();
-        // "Operation not supported" begins no other text, but "No such device" begins one.
-        let named = TABLE.iter().filter(|(_, _, known)| {
-            line[found.start()..].len() >= known.len()
-                && line[found.start()..found.start() + known.len()].eq_ignore_ascii_case(known.as_bytes())
-        });
-        return named
-            .max_by_key(|(_, _, known)| known.len())
-            .map(|(_, name, _)| *name)
-            .filter(|_| !text.is_empty());
-    }
-    let by_name =
-        NAME.find_iter(line).find_map(|found| canonical(std::str::from_utf8(found.as_bytes()).ok()?));
-    by_name.or_else(|| {
+    by_words(line).or_else(|| {
         NUMBER.captures_iter(line).find_map(|found| {
             let number: u16 = std::str::from_utf8(found.get(1)?.as_bytes()).ok()?.parse().ok()?;
             TABLE.iter().find(|(known, _, _)| *known == number).map(|(_, name, _)| *name)
         })
     })
+}
+
+/// Whether the numbers of a line may decide which error it names.
+pub(crate) fn hangs_on_numbers(line: &[u8]) -> bool {
+    match by_words(line) {
+        Some(name) => name == "ENOTSUPP",
+        None => NUMBER.is_match(line),
+    }
+}
+
+fn by_words(line: &[u8]) -> Option<&'static str> {
+    if let Some(found) = TEXT.find(line) {
+        return TABLE.get(found.pattern().as_usize()).map(|(_, name, _)| *name);
+    }
+    NAME.find_iter(line).find_map(|found| canonical(std::str::from_utf8(found.as_bytes()).ok()?))
 }
 
 /// The table's name of an error.

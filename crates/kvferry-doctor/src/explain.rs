@@ -31,6 +31,8 @@ pub struct Explanation {
     pub others: Vec<Verdict>,
     /// Consequences.
     pub secondary: Vec<Verdict>,
+    /// Failures that were over by the end of the logs: what was tried again until it worked.
+    pub recovered: Vec<Recovered>,
     /// Lines read.
     pub lines: u64,
     /// Bytes read.
@@ -60,6 +62,17 @@ pub struct Verdict {
     /// All kinds that remain possible, with what to look at, most likely first; empty if one is decided.
     #[serde(skip)]
     pub candidates: Vec<crate::side::Cause>,
+}
+
+/// A failure that was over by the end of the logs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// What failed.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The line after it that shows success.
+    pub by: Evidence,
 }
 
 /// How sure a verdict is.
@@ -167,10 +180,17 @@ impl Explainer {
 
 impl Explanation {
     fn nothing() -> Self {
-        Self { primary: None, others: Vec::new(), secondary: Vec::new(), lines: 0, bytes: 0 }
+        Self {
+            primary: None,
+            others: Vec::new(),
+            secondary: Vec::new(),
+            recovered: Vec::new(),
+            lines: 0,
+            bytes: 0,
+        }
     }
 
-    /// Whether anything was found.
+    /// Whether a cause was found. What recovered is none.
     pub fn is_found(&self) -> bool {
         self.primary.is_some()
     }

@@ -6,6 +6,7 @@
 //! | [`dataset`] | records in files: single, in their envelope, folders, lines |
 //! | [`catalogue`] | the records that are built in, what we know beyond the schema, search |
 //! | [`kind`] | the causes: whose side, how to mend them in each environment, how to verify |
+//! | [`evidence`] | lines that show that a failure is over |
 //! | [`versions`] | pairs of releases known to fail together |
 //! | [`explain`] | logs in, one primary cause out |
 //! | [`report`] | an explanation as text and as JSON |
@@ -19,6 +20,7 @@
 pub mod catalogue;
 pub mod dataset;
 mod errno;
+pub mod evidence;
 pub mod explain;
 pub mod fuzzing;
 pub mod kind;

@@ -4,6 +4,7 @@
 //! rule holds a literal of more than 40 characters: wording changes between releases, stems
 //! stay. Each rule has text that any match must hold, so that one automaton finds the few lines worth a look.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -14,7 +15,7 @@ use crate::record::OWN_REPO;
 mod literal;
 mod message;
 
-pub(crate) use self::literal::{LiteralError, Literals, literals};
+pub(crate) use self::literal::{LONG, LiteralError, Literals, Numbers, literals, loosened, numbers_of};
 #[cfg(test)]
 pub(crate) use self::message::LONGEST_LITERAL;
 pub(crate) use self::message::derive;
@@ -24,12 +25,16 @@ pub(crate) use self::message::derive;
 pub(crate) struct Rule {
     source: String,
     regex: OnceLock<Regex>,
+    /// The same with any digit for each.
+    loose: OnceLock<Regex>,
     /// What the rule is for.
     pub(crate) target: Target,
     /// Letters of literal text that a match holds at least: how specific it is.
     pub(crate) weight: usize,
     /// Text of which any match holds one, lower case.
     pub(crate) needles: Vec<String>,
+    /// Numbers of a line that decide whether it fits.
+    pub(crate) numbers: Numbers,
 }
 
 /// What a rule is for.
@@ -43,17 +48,32 @@ pub(crate) enum Target {
     Alike(usize, usize),
     /// The condition on other lines of an entry's discriminator.
     Near(usize, usize),
+    /// The evidence of this index.
+    Evidence(usize),
 }
 
 impl Rule {
     fn new(source: String, target: Target) -> Result<Self, LiteralError> {
-        let Literals { needles, weight, .. } = literals(&source)?;
-        Ok(Self { source, regex: OnceLock::new(), target, weight, needles })
+        let Literals { needles, weight, numbers, .. } = literals(&source)?;
+        let (regex, loose) = Default::default();
+        Ok(Self { source, regex, loose, target, weight, needles, numbers })
     }
 
     /// Whether the line fits.
+    #[cfg(test)]
     pub(crate) fn is_match(&self, line: &[u8]) -> bool {
-        self.regex.get_or_init(|| compile(&self.source)).is_match(line)
+        self.is_match_within(line, 0..line.len())
+    }
+
+    /// Whether a part of the line fits.
+    pub(crate) fn is_match_within(&self, line: &[u8], part: Range<usize>) -> bool {
+        self.regex.get_or_init(|| compile(&self.source)).is_match_at(&line[..part.end], part.start)
+    }
+
+    /// Whether a part of the line might fit if it had other numbers.
+    pub(crate) fn may_match_within(&self, line: &[u8], part: Range<usize>) -> bool {
+        let compile = || compile(&loosened(&self.source).unwrap_or_default());
+        self.loose.get_or_init(compile).is_match_at(&line[..part.end], part.start)
     }
 
     /// The expression.
@@ -104,6 +124,11 @@ pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
             if let Some(near) = &condition.near {
                 add(&entry.at, near.clone(), Target::Near(index, number));
             }
+        }
+    }
+    for (index, (name, evidence)) in catalogue.evidences().iter().enumerate() {
+        for source in &evidence.rules {
+            add(name, source.clone(), Target::Evidence(index));
         }
     }
     (rules, faults)

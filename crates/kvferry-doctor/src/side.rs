@@ -31,6 +31,10 @@ pub struct Side {
     /// Records that the other side's log shows as a consequence.
     #[serde(default)]
     pub peer: Vec<String>,
+    /// What shows that the failure is over, by the names of `evidence.toml`: lines after it, of the same log or of
+    /// another's.
+    #[serde(default)]
+    pub recovered: Vec<String>,
     /// Lines as a real log shows them.
     pub examples: Vec<String>,
 }
@@ -46,6 +50,9 @@ pub struct Alike {
     /// Other kinds that the words leave possible, most likely first.
     #[serde(default)]
     pub or: Vec<String>,
+    /// What shows that the failure is over, as [`Side::recovered`].
+    #[serde(default)]
+    pub recovered: Vec<String>,
 }
 
 /// Whether a message tells the cause or follows from something else.

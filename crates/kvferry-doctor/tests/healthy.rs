@@ -2,7 +2,8 @@
 //!
 //! `data/healthy` holds logs of real runs: two NIXL agents with UCX at full verbosity; the prefill and the decode side of
 //! SGLang's classes and of vLLM's servers over NIXL, at the usual level and at debug; requests that decode aborts; kvferry's
-//! demo and its probe. They are short: of lines that differ in numbers alone only the first few are kept.
+//! demo and its probe. They are short: of lines that differ in numbers alone only the first few are kept. Those that are
+//! called composed are of no run: they put together lines of healthy starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,34 @@ fn healthy_logs_give_no_finding_together() {
     assert!(!explanation.is_found(), "{:?}", explanation.primary);
 }
 
+/// Its tries while prefill still starts are over when both logs are read, or its own goes on. Else they are the cause.
+#[test]
+fn a_decode_that_starts_first_recovers_and_one_that_never_gets_an_answer_does_not() {
+    let log = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/healthy");
+        fs::read_to_string(folder.join(name)).expect("readable")
+    };
+    let (decode, prefill) = (log("composed-sglang-decode.log"), log("composed-sglang-prefill.log"));
+    let tries: String = decode
+        .lines()
+        .take_while(|line| !line.contains("Decode batch"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let explain = |logs: &[&str]| {
+        let inputs = logs.iter().map(|log| (format!("{:.20}", log), log.as_bytes()));
+        Explainer::built_in().inputs(inputs).expect("memory")
+    };
+    for logs in [vec![decode.as_str()], vec![&tries, &prefill], vec![&prefill, &tries]] {
+        let explanation = explain(&logs);
+        assert!(!explanation.is_found(), "{:?}", explanation.primary);
+        let kinds: Vec<_> =
+            explanation.recovered.iter().filter_map(|one| one.verdict.kind.as_deref()).collect();
+        assert!(kinds.len() >= 2 && kinds.iter().all(|kind| *kind == "bootstrap-timeout"), "{kinds:?}");
+    }
+    let explanation = explain(&[&tries]);
+    assert_eq!(explanation.primary.and_then(|primary| primary.kind).as_deref(), Some("bootstrap-timeout"));
+}
+
 /// A healthy log with one cause, and consequences of it before and after.
 #[test]
 fn among_noise_the_cause_comes_first() {
@@ -58,6 +87,8 @@ fn among_noise_the_cause_comes_first() {
     for entry in Catalogue::built_in().entries().iter().filter(|entry| entry.side.role == Role::Primary) {
         for example in &entry.side.examples {
             let alone = Explainer::built_in().text(example).primary;
+            // By their times these logs show success after any failure that is tried again.
+            let noise = if entry.side.recovered.is_empty() { noise.as_str() } else { "" };
             let mixed = Explainer::built_in()
                 .text(&format!("{noise}\n{secondary}\n{example}\n{noise}\n{secondary}\n"));
             let key =

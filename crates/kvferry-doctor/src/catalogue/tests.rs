@@ -99,6 +99,10 @@ fn additions_belong_to_records_and_use_known_kinds_and_errors() {
         for name in side.discriminators.iter().flat_map(|condition| &condition.errno) {
             assert!(errno::canonical(name).is_some(), "{at}: no error {name:?}");
         }
+        let recovered = side.alike.iter().flat_map(|alike| &alike.recovered).chain(&side.recovered);
+        for name in recovered {
+            assert!(catalogue.evidences().contains_key(name), "{at}: no evidence {name:?}");
+        }
         for id in &side.peer {
             assert!(catalogue.by_id(id).is_some(), "{at}: no record {id}");
         }

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Basis, Confidence, Evidence, Explanation, Verdict};
+use super::{Basis, Confidence, Evidence, Explanation, Recovered, Verdict};
 use crate::catalogue::{Catalogue, Entry};
-use crate::log::{Finding, Level, Scan, Scanner, Tier};
+use crate::log::{Finding, Level, Place, Scan, Scanner, Seen, Tier};
 use crate::record::Severity;
 use crate::side::{Cause, Role};
 
@@ -31,11 +31,17 @@ pub(super) fn correlate(
     mut scan: Scan,
     names: &[String],
 ) -> Explanation {
-    if scan.findings.is_empty() {
-        scan.findings.extend(fuzzy(scanner, &scan));
-    }
     let (lines, bytes) = (scan.lines, scan.bytes);
-    let findings = std::mem::take(&mut scan.findings);
+    let (over, mut findings) = split_recovered(scanner, &mut scan);
+    if findings.is_empty() {
+        findings.extend(fuzzy(scanner, &scan));
+    }
+    let recovered = over.into_iter().map(|(finding, place)| Recovered {
+        verdict: verdict(&decide(catalogue, &scan, finding), names, false),
+        by: evidence(&place, names),
+    });
+    let mut recovered: Vec<_> = recovered.collect();
+    recovered.sort_by(|a, b| (&a.verdict.id, &a.verdict.kind).cmp(&(&b.verdict.id, &b.verdict.kind)));
     let mut decided: Vec<_> = findings.into_iter().map(|finding| decide(catalogue, &scan, finding)).collect();
     merge_undecided(&mut decided);
     decided.sort_by(|a, b| rank(a).cmp(&rank(b)));
@@ -69,7 +75,38 @@ pub(super) fn correlate(
     distinct(&mut others, primary.as_ref());
     let mut secondary: Vec<_> = secondaries.iter().map(|one| verdict_of_other(one, names)).collect();
     secondary.extend(same_lines);
-    Explanation { primary, others, secondary, lines, bytes }
+    Explanation { primary, others, secondary, recovered, lines, bytes }
+}
+
+/// Parts findings that were over by the end of the logs, with the line that shows it, from those that weren't.
+fn split_recovered(scanner: &Scanner, scan: &mut Scan) -> (Vec<(Finding, Place)>, Vec<Finding>) {
+    let (mut over, mut lasting) = (Vec::new(), Vec::new());
+    for finding in std::mem::take(&mut scan.findings) {
+        match recovery(scanner, scan, &finding) {
+            Some(place) => over.push((finding, place.clone())),
+            None => lasting.push(finding),
+        }
+    }
+    (over, lasting)
+}
+
+/// The line that shows that a finding was over: in each input where it is, it was followed by success, and it was not
+/// there again after that.
+fn recovery<'s>(scanner: &Scanner, scan: &'s Scan, finding: &Finding) -> Option<&'s Place> {
+    let shows: Vec<&Seen> = scanner
+        .evidence(finding.entry, finding.alike)
+        .iter()
+        .flat_map(|evidence| {
+            scan.seen.iter().filter(move |((of, _), _)| of == evidence).map(|(_, seen)| seen)
+        })
+        .collect();
+    let over = finding.spans.iter().map(|span| {
+        let after = shows.iter().filter(|seen| seen.ends(span)).map(|seen| &seen.place);
+        // Its own log says it best; whichever it is, the order of the inputs decides nothing.
+        after.min_by_key(|place| (place.file != span.file, &place.text, place.line))
+    });
+    let over: Option<Vec<_>> = over.collect();
+    over?.into_iter().min_by_key(|place| (&place.text, place.line))
 }
 
 fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decided<'a> {
@@ -94,6 +131,10 @@ fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decide
         (None, None, _) => (None, Basis::Undecided),
     };
     let (kind, candidates) = match kind {
+        // The record itself knows of several.
+        Some(kind) if left.is_empty() && basis == Basis::Message && side.causes.len() > 1 => {
+            (Some(kind), side.causes.clone())
+        }
         Some(kind) if left.is_empty() => (Some(kind), Vec::new()),
         Some(kind) => {
             let possible = std::iter::once(&kind).chain(left);
@@ -131,6 +172,7 @@ fn fuzzy(scanner: &Scanner, scan: &Scan) -> Option<Finding> {
         places: vec![best.2.clone()],
         ordinal: 0,
         rivals: BTreeSet::new(),
+        spans: Vec::new(),
     })
 }
 
@@ -201,11 +243,7 @@ fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verd
         Basis::Alike => Confidence::Medium,
         Basis::Code | Basis::Message | Basis::Discriminated => Confidence::High,
     };
-    let evidence = one.finding.places.iter().map(|place| Evidence {
-        file: names.get(place.file).cloned().unwrap_or_default(),
-        line: place.line,
-        text: place.text.clone(),
-    });
+    let evidence = one.finding.places.iter().map(|place| evidence(place, names));
     Verdict {
         id: one.entry.record.id.clone(),
         slug: one.entry.record.slug.clone(),
@@ -215,6 +253,14 @@ fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verd
         basis: one.basis,
         count: one.finding.count,
         candidates: one.candidates.clone(),
+    }
+}
+
+fn evidence(place: &Place, names: &[String]) -> Evidence {
+    Evidence {
+        file: names.get(place.file).cloned().unwrap_or_default(),
+        line: place.line,
+        text: place.text.clone(),
     }
 }
 

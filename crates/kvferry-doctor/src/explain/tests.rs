@@ -124,3 +124,95 @@ fn each_environment_has_its_own_commands() {
     assert!(shown(Environment::Docker).contains("--ulimit memlock=-1:-1"));
     assert!(shown(Environment::K8s).contains("containerd"));
 }
+
+const DECODE_FIRST: &str = "\
+[2026-11-30 18:11:01] Error fetching prefill server info from bootstrap: HTTPConnectionPool(host='192.0.2.10', port=8998): Max retries exceeded with url: /route (Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused'))
+[2026-11-30 18:11:02] Error fetching prefill server info from bootstrap: HTTPConnectionPool(host='192.0.2.10', port=8998): Max retries exceeded with url: /route (Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused'))
+[2026-11-30 18:11:04] Failed to get prefill server info: 503, Prefill server not fully registered yet (1 workers registered).
+";
+const PREFILL_LATER: &str = "\
+[2026-11-30 18:11:03] CommonKVBootstrapServer started successfully on 192.0.2.10:8998
+I1130 18:11:05.522862    1333 nixl_agent.cpp:1000] Selected backend: UCX
+I1130 18:11:06.522862    1333 nixl_agent.cpp:1000] Selected backend: UCX
+";
+
+fn twice(log: &str) -> String {
+    log.lines().flat_map(|line| [line, "\n", line, "\n"]).collect()
+}
+
+#[test]
+fn what_recovers_is_no_cause_in_whatever_order_and_however_often() {
+    let (decode, prefill) = (twice(DECODE_FIRST), twice(PREFILL_LATER));
+    let one_after_the_other = format!("{DECODE_FIRST}{PREFILL_LATER}");
+    for inputs in [
+        vec![DECODE_FIRST, PREFILL_LATER],
+        vec![PREFILL_LATER, DECODE_FIRST],
+        vec![decode.as_str(), prefill.as_str()],
+        vec![prefill.as_str(), decode.as_str()],
+        vec![one_after_the_other.as_str()],
+    ] {
+        let explanation = together(&inputs);
+        assert!(!explanation.is_found(), "{:?}", explanation.primary);
+        let recovered: Vec<_> = explanation
+            .recovered
+            .iter()
+            .map(|one| (one.verdict.kind.as_deref(), one.by.text.as_str()))
+            .collect();
+        assert_eq!(recovered.len(), 2, "{recovered:?}");
+        assert!(recovered.iter().all(|(kind, _)| *kind == Some("bootstrap-timeout")), "{recovered:?}");
+        let shown = report(&explanation, Catalogue::built_in(), Environment::Bare);
+        assert!(shown.starts_with("no confident match") && shown.contains("Recovered"), "{shown}");
+        let json = json(&explanation, Catalogue::built_in(), Environment::Bare);
+        assert!(json["primary"].is_null());
+        assert_eq!(json["recovered"][0]["kind"], "bootstrap-timeout");
+        assert!(json["recovered"][0]["by"]["line"].is_u64(), "{json}");
+    }
+}
+
+#[test]
+fn without_success_after_it_a_retry_is_the_cause() {
+    let started_before = PREFILL_LATER.replace(" 18:11:0", " 18:10:0");
+    let no_times: String =
+        PREFILL_LATER.lines().map(|line| format!("{}\n", &line[line.len() - 40..])).collect();
+    let again = format!(
+        "{DECODE_FIRST}[2026-11-30 18:11:09] Decode batch. #running-req: 1, #token: 300\n{}",
+        DECODE_FIRST.replace("18:11:", "18:12:")
+    );
+    let and_again = format!("{again}[2026-11-30 18:13:09] Decode batch. #running-req: 1, #token: 300\n");
+    let between = "[2026-11-30 18:11:01] Decode batch. #running-req: 1, #token: 300\n\
+                   [2026-11-30 18:11:09] Decode batch. #running-req: 1, #token: 300\n";
+    for inputs in [
+        vec![DECODE_FIRST],
+        vec![DECODE_FIRST, started_before.as_str()],
+        vec![DECODE_FIRST, no_times.as_str()],
+        vec![again.as_str()],
+        vec![and_again.as_str()],
+        // The other log may be of somebody who serves others all the time.
+        vec![DECODE_FIRST, between],
+    ] {
+        let explanation = together(&inputs);
+        let primary = explanation.primary.expect("a cause");
+        assert_eq!(primary.kind.as_deref(), Some("bootstrap-timeout"), "{inputs:?}");
+        assert_eq!(explanation.recovered, [], "{inputs:?}");
+    }
+}
+
+#[test]
+fn a_cause_beside_what_recovered_is_told() {
+    let log = format!("{DECODE_FIRST}{PREFILL_LATER}{PREFILL}");
+    let explanation = text(&log);
+    assert_eq!(explanation.primary.as_ref().and_then(|p| p.kind.as_deref()), Some("memlock-limit"));
+    assert_eq!(explanation.recovered.len(), 2);
+    let shown = report(&explanation, Catalogue::built_in(), Environment::Bare);
+    assert!(shown.starts_with("PRIMARY") && shown.contains("over by "), "{shown}");
+}
+
+#[test]
+fn connections_tried_again_recover_in_other_words_too() {
+    let tried = "WARN connect to 192.0.2.7:5600 failed: Connection refused, trying again in 1 s\n";
+    let log = format!("{tried}{tried}INFO connected to 192.0.2.7:5600\n");
+    assert!(text(tried).is_found());
+    let explanation = text(&log);
+    assert!(!explanation.is_found(), "{:?}", explanation.primary);
+    assert_eq!(explanation.recovered.len(), 1);
+}

@@ -118,10 +118,17 @@ fn group(line: &mut Stripped<'_>) {
         && [&b"TP"[..], b"DP", b"PP", b"rank", b"Rank", b"RANK", b"Gloo"]
             .iter()
             .any(|name| inner.starts_with(name));
+    // spdlog's `[logger] [error]`.
+    let is_logger = !has_digit
+        && inner.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'))
+        && rest.strip_prefix(b"[").is_some_and(|next| {
+            let end = memchr(b']', &next[..next.len().min(LONGEST_GROUP)]);
+            end.is_some_and(|end| matches!(level_word(&next[..end]), Some((_, b""))))
+        });
     if names_process || is_pod {
         line.writer ^= hash(inner);
     }
-    if names_process || is_pod || is_time || is_place || is_padded || is_rank {
+    if names_process || is_pod || is_time || is_place || is_padded || is_rank || is_logger {
         // mpirun's `[1,0]<stderr>:`
         let rest =
             rest.strip_prefix(b"<stderr>:").or_else(|| rest.strip_prefix(b"<stdout>:")).unwrap_or(rest);

@@ -1,23 +1,36 @@
 //! Finding the lines of logs that speak of records, in blocks and in bounded memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Read};
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind};
 use memchr::memrchr;
 
 use self::reading::Reading;
-use super::{Fuzzy, Level};
-use crate::catalogue::Catalogue;
+use super::{Clock, Fuzzy, Level};
+use crate::catalogue::{Catalogue, Entry};
 use crate::errno;
+use crate::evidence::HARMLESS;
 use crate::record::OWN_REPO;
-use crate::rule::{Rule, rules};
+use crate::rule::{Numbers, Rule, Target, numbers_of, rules};
 use crate::side::{Discriminator, Role};
 
+mod analysis;
 mod reading;
 
 /// What is read at a time.
 const BLOCK: usize = 1 << 20;
+/// Of longer lines rules are tried only on the surroundings of the words that they ask for.
+const LONG_LINE: usize = 2 << 10;
+/// Bytes of a line that rules are tried on in all: so many, and so many times its length.
+const LEAST_EFFORT: usize = 16 << 10;
+/// Parts of a long line that one rule is tried on.
+const MOST_PARTS: usize = 3;
+/// An unknown word is one that has been in so many lines of which none fitted its rule. Those aren't tried any more:
+/// an input of nothing but errors in unknown words would take long else.
+const FUTILE: u32 = 2_000;
 const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Words of lines that may report an error which no rule knows.
 const HINTS: &[&str] = &[
@@ -88,6 +101,43 @@ pub(crate) struct Finding {
     pub(crate) ordinal: usize,
     /// Other entries that fit the same lines.
     pub(crate) rivals: BTreeSet<usize>,
+    /// For each input when it happened; kept for records that may recover.
+    pub(crate) spans: Vec<Span>,
+}
+
+/// From the first to the last line of a finding in one input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) file: usize,
+    first_line: u64,
+    last_line: u64,
+    last: Clock,
+    /// It happened again after evidence of success.
+    is_again: bool,
+}
+
+/// Evidence of success in one input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    first: Clock,
+    last: Clock,
+    /// The last of its lines.
+    pub(crate) place: Place,
+}
+
+impl Seen {
+    /// Whether success came after the last failure, and no failure came after success. Within one log lines tell where
+    /// times don't. Between logs it counts only if all of them came after: who serves others meanwhile shows nothing.
+    pub(crate) fn ends(&self, span: &Span) -> bool {
+        if span.is_again {
+            false
+        } else if self.place.file == span.file {
+            let order = self.last.compare(span.last).unwrap_or(Ordering::Equal);
+            order.then(self.place.line.cmp(&span.last_line)).is_gt()
+        } else {
+            self.first.compare(span.last).is_some_and(Ordering::is_ge)
+        }
+    }
 }
 
 /// All that was found in some inputs.
@@ -97,6 +147,8 @@ pub(crate) struct Scan {
     pub(crate) findings: Vec<Finding>,
     /// Conditions on other lines that were met: entry and discriminator.
     pub(crate) near: HashSet<(usize, usize)>,
+    /// Evidence of success, by its index and the input's.
+    pub(crate) seen: HashMap<(usize, usize), Seen>,
     /// Lines that look like errors and fit no rule.
     pub(crate) unknown: Vec<Place>,
     /// Lines read.
@@ -118,6 +170,14 @@ pub(crate) struct Scanner {
     roles: Vec<Role>,
     own: Vec<bool>,
     discriminators: Vec<Vec<Condition>>,
+    /// For each entry, then for each of its other words, what shows that the failure is over, by index.
+    evidence: Vec<Vec<Vec<usize>>>,
+    /// The index of the evidence that a line is harmless.
+    harmless: Option<usize>,
+    /// Needles of rules that numbers decide, without these numbers.
+    numbered: AhoCorasick,
+    /// For each of these its rule.
+    numbered_rules: Vec<u32>,
     /// For each entry, which of its other words tell the kind.
     telling: Vec<Vec<bool>>,
     /// The fuzzy tier.
@@ -128,6 +188,8 @@ pub(crate) struct Scanner {
 struct Condition {
     errno: Vec<&'static str>,
     line: Option<regex::bytes::Regex>,
+    /// Numbers that decide about the line.
+    numbers: Numbers,
 }
 
 impl Scanner {
@@ -146,6 +208,22 @@ impl Scanner {
         let condition = |condition: &Discriminator| Condition {
             errno: condition.errno.iter().filter_map(|name| errno::canonical(name)).collect(),
             line: condition.line.as_deref().map(crate::rule::compile),
+            numbers: condition.line.as_deref().map_or(Numbers::None, numbers_of),
+        };
+        let numbered: Vec<(String, u32)> = rules
+            .iter()
+            .zip(0..)
+            .filter(|(rule, _)| rule.numbers > Numbers::Zeros)
+            .flat_map(|(rule, index)| {
+                rule.needles.iter().map(move |needle| (analysis::without_numbers(needle), index))
+            })
+            .collect();
+        let names: Vec<&String> = catalogue.evidences().keys().collect();
+        let evidence = |entry: &Entry| {
+            let index = |name: &String| names.binary_search(&name).ok();
+            let indices = |names: &Vec<String>| names.iter().filter_map(index).collect();
+            let alike = entry.side.alike.iter().map(|alike| &alike.recovered);
+            std::iter::once(&entry.side.recovered).chain(alike).map(indices).collect()
         };
         let entries = catalogue.entries();
         Self {
@@ -159,6 +237,10 @@ impl Scanner {
                 .iter()
                 .map(|e| e.side.discriminators.iter().map(condition).collect())
                 .collect(),
+            evidence: entries.iter().map(evidence).collect(),
+            harmless: names.iter().position(|name| *name == HARMLESS),
+            numbered: automaton(&numbered.iter().map(|(needle, _)| needle.as_str()).collect::<Vec<_>>()),
+            numbered_rules: numbered.into_iter().map(|(_, index)| index).collect(),
             telling: entries
                 .iter()
                 .map(|e| e.side.alike.iter().map(|alike| alike.kind.is_some()).collect())
@@ -189,21 +271,107 @@ impl Scanner {
         Ok(())
     }
 
-    /// The rules whose needles the line holds and which it fits, with the state of the entry's discriminators.
-    fn matching<'a>(&'a self, line: &[u8], found: &mut Vec<&'a Rule>) {
-        found.clear();
-        let mut tried: Vec<u32> = Vec::new();
+    /// What shows that the failure of an entry, or of its other words, is over, by index.
+    pub(crate) fn evidence(&self, entry: usize, alike: Option<usize>) -> &[usize] {
+        &self.evidence[entry][alike.map_or(0, |number| number + 1)]
+    }
+
+    /// The rules that the line fits; those for other words only if it fits no other record's.
+    ///
+    /// `futile` counts for each rule of other words the lines that it was tried on in vain.
+    fn matching(&self, line: &[u8], futile: &mut Vec<u32>) -> Vec<&Rule> {
+        futile.resize(self.rules.len(), 0);
+        let mut effort = Effort::new(line);
+        let (mut tried, mut alike): (Vec<u32>, Vec<(u32, Range<usize>)>) = Default::default();
+        let mut found: Vec<&Rule> = Vec::new();
         for hit in self.without_hints.find_overlapping_iter(line) {
+            let part = effort.part(hit.range());
             for &index in self.starts.get(hit.pattern().as_usize()).into_iter().flatten() {
-                if !tried.contains(&index) {
-                    tried.push(index);
-                    let rule = &self.rules[index as usize];
-                    if rule.is_match(line) {
-                        found.push(rule);
-                    }
+                let rule = &self.rules[index as usize];
+                if effort.is_tried(&mut tried, index) {
+                    continue;
+                }
+                if matches!(rule.target, Target::Alike(..)) {
+                    alike.push((index, part.clone()));
+                } else if effort.spend(&part) && rule.is_match_within(line, part.clone()) {
+                    found.push(rule);
                 }
             }
         }
+        let speaks = |rule: &&Rule| matches!(rule.target, Target::Code(_) | Target::Message(_));
+        if !found.iter().any(speaks) {
+            for (index, part) in alike {
+                let (rule, futile) = (&self.rules[index as usize], &mut futile[index as usize]);
+                if *futile >= FUTILE || !effort.spend(&part) {
+                    continue;
+                }
+                if rule.is_match_within(line, part) {
+                    *futile = 0;
+                    found.push(rule);
+                } else {
+                    *futile += 1;
+                }
+            }
+        }
+        found
+    }
+
+    /// The numbers that would decide in a line that differs from this one by its numbers.
+    fn deciding_numbers(&self, line: &[u8]) -> Numbers {
+        let blind = analysis::without_any_number(line);
+        let mut effort = Effort::new(line);
+        let mut tried: Vec<u32> = Vec::new();
+        let mut most = Numbers::None;
+        for hit in self.numbered.find_overlapping_iter(&blind) {
+            let index = self.numbered_rules[hit.pattern().as_usize()];
+            let rule = &self.rules[index as usize];
+            let part = effort.part(hit.range());
+            if rule.numbers > most
+                && !effort.is_tried(&mut tried, index)
+                && effort.spend(&part)
+                && rule.may_match_within(line, part)
+            {
+                most = rule.numbers;
+            }
+        }
+        most
+    }
+}
+
+/// Bounds how much of a line rules are tried on: of long lines the surroundings of their words, and so much in all.
+struct Effort {
+    length: usize,
+    left: usize,
+}
+
+impl Effort {
+    fn new(line: &[u8]) -> Self {
+        Self { length: line.len(), left: LEAST_EFFORT + line.len() }
+    }
+
+    /// The part of the line that a rule is tried on whose word was found there.
+    fn part(&self, word: Range<usize>) -> Range<usize> {
+        if self.length <= LONG_LINE {
+            0..self.length
+        } else {
+            word.start.saturating_sub(LONG_LINE / 8)..self.length.min(word.end + LONG_LINE / 4)
+        }
+    }
+
+    /// Whether a rule need not be tried again: in a long line it may fit another part.
+    fn is_tried(&self, tried: &mut Vec<u32>, rule: u32) -> bool {
+        let times = tried.iter().filter(|tried| **tried == rule).count();
+        let is_tried = times >= if self.length <= LONG_LINE { 1 } else { MOST_PARTS };
+        if !is_tried {
+            tried.push(rule);
+        }
+        is_tried
+    }
+
+    fn spend(&mut self, part: &Range<usize>) -> bool {
+        let is_enough = part.len() <= self.left;
+        self.left = self.left.saturating_sub(part.len());
+        is_enough
     }
 }
 

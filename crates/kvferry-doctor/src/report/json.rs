@@ -6,13 +6,15 @@ use crate::catalogue::Catalogue;
 use crate::explain::{Explanation, Verdict};
 use crate::kind::Environment;
 
-/// `primary`, `others` and `secondary`, each verdict with `id`, `slug`, `kind`, `confidence` and `evidence`; and
-/// `detail` with what the text report says of the primary.
+/// `primary`, `others`, `secondary` and `recovered`, each verdict with `id`, `slug`, `kind`, `confidence` and `evidence`,
+/// those that recovered also with the line `by` which that shows; and `detail` with what the text report says of the
+/// primary.
 pub fn json(explanation: &Explanation, catalogue: &Catalogue, environment: Environment) -> Value {
     json!({
         "primary": explanation.primary,
         "others": explanation.others,
         "secondary": explanation.secondary,
+        "recovered": explanation.recovered,
         "detail": explanation.primary.as_ref().map(|primary| detail(primary, catalogue, environment)),
         "lines": explanation.lines,
         "bytes": explanation.bytes,

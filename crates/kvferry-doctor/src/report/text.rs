@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::catalogue::{Catalogue, Entry};
-use crate::explain::{Basis, Confidence, Explanation, Verdict};
+use crate::explain::{Basis, Confidence, Explanation, Recovered, Verdict};
 use crate::kind::Environment;
 
 const WIDTH: usize = 100;
@@ -16,6 +16,7 @@ pub fn text(explanation: &Explanation, catalogue: &Catalogue, environment: Envir
     let Some(primary) = &explanation.primary else {
         out.line(&format!("no confident match in {} lines", explanation.lines));
         out.line("`kvferry catalogue search WORDS` looks through the catalogue by words.");
+        recovered(&mut out, &explanation.recovered, catalogue);
         return out.text;
     };
     head(&mut out, primary, catalogue);
@@ -40,6 +41,7 @@ pub fn text(explanation: &Explanation, catalogue: &Catalogue, environment: Envir
         catalogue,
     );
     list(&mut out, "Consequences, not causes", &explanation.secondary, primary, catalogue);
+    recovered(&mut out, &explanation.recovered, catalogue);
     out.text
 }
 
@@ -187,15 +189,31 @@ fn list(out: &mut Paper, title: &str, verdicts: &[Verdict], primary: &Verdict, c
     out.line("");
     out.line(title);
     for verdict in shown {
-        let at =
-            verdict.evidence.first().map(|place| format!("{}:{}: {}", place.file, place.line, place.text));
-        let message = catalogue.by_id(&verdict.id).map_or("", |entry| entry.record.key());
-        let times = if verdict.count > 1 { format!(", {} times", verdict.count) } else { String::new() };
-        let kind = verdict.kind.as_deref().unwrap_or("kind unknown");
-        out.paragraph("  - ", &format!("{kind}: {message} ({}{times})", verdict.id));
-        if let Some(at) = at {
-            out.paragraph("      ", &at);
-        }
+        item(out, verdict, catalogue);
+    }
+}
+
+fn item(out: &mut Paper, verdict: &Verdict, catalogue: &Catalogue) {
+    let message = catalogue.by_id(&verdict.id).map_or("", |entry| entry.record.key());
+    let times = if verdict.count > 1 { format!(", {} times", verdict.count) } else { String::new() };
+    let kind = verdict.kind.as_deref().unwrap_or("kind unknown");
+    out.paragraph("  - ", &format!("{kind}: {message} ({}{times})", verdict.id));
+    if let Some(place) = verdict.evidence.first() {
+        out.paragraph("      ", &format!("{}:{}: {}", place.file, place.line, place.text));
+    }
+}
+
+/// Failures that were over by the end.
+fn recovered(out: &mut Paper, all: &[Recovered], catalogue: &Catalogue) {
+    if all.is_empty() {
+        return;
+    }
+    out.line("");
+    out.line("Recovered: tried again until it worked, no cause of anything that is left");
+    for one in all.iter().take(MOST_SHOWN) {
+        item(out, &one.verdict, catalogue);
+        let by = &one.by;
+        out.paragraph("      over by ", &format!("{}:{}: {}", by.file, by.line, by.text));
     }
 }
 

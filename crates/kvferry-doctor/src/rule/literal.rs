@@ -1,13 +1,29 @@
 //! Text that any match of an expression must hold, found in its syntax tree.
 
 use regex_syntax::ParserBuilder;
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir, HirKind, Repetition};
 use thiserror::Error;
 
 /// Shorter text is in every log.
 const LEAST_NEEDLE: usize = 3;
 /// More alternatives than this are no filter.
 const MOST_NEEDLES: usize = 64;
+
+/// Which numbers of a line decide whether an expression matches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Numbers {
+    /// None: it asks at most for digits of any kind.
+    None,
+    /// Whether they are nothing but zeros.
+    Zeros,
+    /// Those of less than [`LONG`] digits.
+    Short,
+    /// Long ones, too.
+    Long,
+}
+
+/// Digits of a long number: ports, addresses, rooms. Errors have less.
+pub(crate) const LONG: usize = 4;
 
 /// What an expression's literals say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +34,8 @@ pub(crate) struct Literals {
     pub(crate) weight: usize,
     /// The longest run of literal text.
     pub(crate) longest: String,
+    /// Numbers that decide.
+    pub(crate) numbers: Numbers,
 }
 
 /// Why an expression is no rule.
@@ -41,7 +59,98 @@ pub(crate) fn literals(source: &str) -> Result<Literals, LiteralError> {
     runs(&hir, &mut longest);
     let needles =
         needles(&hir).filter(|needles| least(needles) >= LEAST_NEEDLE).ok_or(LiteralError::NoNeedle)?;
-    Ok(Literals { needles, weight: weight(&hir), longest })
+    Ok(Literals { needles, weight: weight(&hir), longest, numbers: numbers(&hir) })
+}
+
+/// Which numbers decide whether an expression matches; long ones, if it is none.
+pub(crate) fn numbers_of(source: &str) -> Numbers {
+    let parsed = ParserBuilder::new().unicode(false).utf8(false).build().parse(source);
+    parsed.map_or(Numbers::Long, |hir| numbers(&hir))
+}
+
+fn numbers(hir: &Hir) -> Numbers {
+    match hir.kind() {
+        HirKind::Literal(literal) => numbers_in(&literal.0),
+        HirKind::Class(Class::Bytes(class)) => {
+            let digits: u32 = class
+                .iter()
+                .map(|range| {
+                    let (first, last) = (range.start().max(b'0'), range.end().min(b'9'));
+                    if first > last { 0 } else { u32::from(last - first) + 1 }
+                })
+                .sum();
+            if digits == 0 || digits == 10 { Numbers::None } else { Numbers::Short }
+        }
+        HirKind::Class(Class::Unicode(_)) => Numbers::Long,
+        HirKind::Capture(capture) => numbers(&capture.sub),
+        HirKind::Repetition(repetition) => match numbers(&repetition.sub) {
+            // As `[1-9]+`, of any length.
+            Numbers::Short if repetition.max.is_none_or(|most| most > 1) => Numbers::Long,
+            other => other,
+        },
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(numbers).max().unwrap_or(Numbers::None)
+        }
+        HirKind::Empty | HirKind::Look(_) => Numbers::None,
+    }
+}
+
+/// The expression with any digit where it asks for a certain one: what differs from its matches by numbers matches
+/// this. None if it is no expression.
+pub(crate) fn loosened(source: &str) -> Option<String> {
+    let parsed = ParserBuilder::new().unicode(false).utf8(false).build().parse(source);
+    Some(loosen(&parsed.ok()?).to_string())
+}
+
+fn loosen(hir: &Hir) -> Hir {
+    match hir.kind() {
+        HirKind::Literal(literal) => Hir::concat(
+            literal
+                .0
+                .iter()
+                .map(|byte| if byte.is_ascii_digit() { any_digit() } else { Hir::literal([*byte]) })
+                .collect(),
+        ),
+        HirKind::Class(Class::Bytes(class)) if numbers(hir) > Numbers::None => {
+            let mut class = class.clone();
+            class.push(ClassBytesRange::new(b'0', b'9'));
+            Hir::class(Class::Bytes(class))
+        }
+        HirKind::Capture(capture) => loosen(&capture.sub),
+        HirKind::Repetition(repetition) => {
+            Hir::repetition(Repetition { sub: Box::new(loosen(&repetition.sub)), ..repetition.clone() })
+        }
+        HirKind::Concat(parts) => Hir::concat(parts.iter().map(loosen).collect()),
+        HirKind::Alternation(parts) => Hir::alternation(parts.iter().map(loosen).collect()),
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => hir.clone(),
+    }
+}
+
+fn any_digit() -> Hir {
+    Hir::class(Class::Bytes(ClassBytes::new([ClassBytesRange::new(b'0', b'9')])))
+}
+
+/// Numbers that stand by themselves in a text: not `mlx5`, and not the `0` of `0x`.
+fn numbers_in(text: &[u8]) -> Numbers {
+    let mut most = Numbers::None;
+    let mut at = 0;
+    while let Some(found) = text[at..].iter().position(u8::is_ascii_digit) {
+        let start = at + found;
+        let length = text[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        at = start + length;
+        let is_in_word =
+            start > 0 && text[start - 1].is_ascii_alphabetic() && !text[..start].ends_with(b"0x");
+        let is_mark = &text[start..at] == b"0" && text.get(at) == Some(&b'x');
+        if !is_in_word && !is_mark {
+            let is_zero = text[start..at].iter().all(|digit| *digit == b'0');
+            most = most.max(match length {
+                _ if is_zero => Numbers::Zeros,
+                0..LONG => Numbers::Short,
+                _ => Numbers::Long,
+            });
+        }
+    }
+    most
 }
 
 /// A node that stands for one text in some case.

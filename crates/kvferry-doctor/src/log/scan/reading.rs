@@ -1,15 +1,15 @@
 //! The reading of one input: from needle to needle, line by line where lines hang together.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use aho_corasick::Input;
 use memchr::{memchr, memchr_iter, memrchr};
 
-use super::{Condition, Finding, Place, Scan, Scanner, Tier};
+use super::analysis::{Best, Memory, holding};
+use super::{Finding, Place, Scan, Scanner, Seen, Span, Tier};
 use crate::errno;
-use crate::log::{Level, Part, Stripped, Tracebacks, clean, strip, unescape_json};
-use crate::rule::{Rule, Target};
+use crate::log::{Clock, Level, Part, Stripped, Tracebacks, clean, strip, unescape_json};
 
 /// Of a longer line only this is looked at: messages are short.
 const LONGEST_LINE: usize = 16 << 10;
@@ -25,8 +25,8 @@ const LINES_FOR_ERRNO: u8 = 2;
 /// Lines kept for the fuzzy tier, and lines looked at for them.
 const MOST_UNKNOWN: usize = 256;
 const MOST_HINTS: u32 = 4_000;
-/// Other records that fit one line and are kept as alternatives.
-const MOST_RIVALS: usize = 2;
+/// What is kept of a line whose system error may follow, in bytes.
+const LONGEST_PENDING: usize = 2 * LONGEST_TEXT;
 
 /// The reading of one input.
 pub(super) struct Reading<'a> {
@@ -35,8 +35,10 @@ pub(super) struct Reading<'a> {
     file: usize,
     line: u64,
     tracebacks: Tracebacks,
+    memory: Memory,
     /// A finding whose system error may follow on one of the next lines.
     pending: Option<Pending>,
+    pending_text: Vec<u8>,
     /// Findings of this input: entry and discriminators that hold, to the index in `scan`.
     known: HashMap<(usize, u32, Option<usize>), usize>,
     ordinals: usize,
@@ -51,7 +53,8 @@ struct Pending {
     level: Option<Level>,
     holds: u32,
     alike: Option<usize>,
-    place: Place,
+    line: u64,
+    clock: Clock,
     rivals: Vec<usize>,
     lines_left: u8,
 }
@@ -64,7 +67,9 @@ impl<'a> Reading<'a> {
             file,
             line: 0,
             tracebacks: Tracebacks::default(),
+            memory: Memory::default(),
             pending: None,
+            pending_text: Vec::new(),
             known: HashMap::new(),
             ordinals: 0,
             hints: 0,
@@ -104,99 +109,64 @@ impl<'a> Reading<'a> {
     /// Takes one line, whose number is `self.line` + 1.
     fn take(&mut self, line: &[u8]) {
         let unescaped = unescape_json(line).map(|text| clean(&text).into_owned());
-        let stripped = strip(unescaped.as_deref().unwrap_or(line));
+        let line = unescaped.as_deref().unwrap_or(line);
+        let stripped = strip(line);
         let part = self.tracebacks.take(&stripped);
         if part == Part::Frame {
             return;
         }
-        let mut matching = Vec::new();
-        self.scanner.matching(stripped.text, &mut matching);
-        for rule in &matching {
-            if let Target::Near(entry, number) = rule.target {
-                self.scan.near.insert((entry, number));
-            }
+        let analysis = self.memory.analysis(self.scanner, &stripped);
+        if analysis.is_harmless {
+            return;
         }
-        match self.best(&matching, stripped.level) {
-            Some((rule, entry, tier, rivals)) => {
-                self.commit();
-                self.hit(&stripped, rule, entry, tier, rivals);
-            }
-            None => {
-                self.late_errno(stripped.text);
-                self.keep_unknown(&stripped);
-            }
+        self.scan.near.extend(analysis.near.iter().copied());
+        if !analysis.evidence.is_empty() {
+            self.succeeded(&analysis.evidence, line, stripped.text);
+        }
+        if let Some(best) = &analysis.best {
+            self.commit();
+            self.hit(line, &stripped, best);
+        } else {
+            self.late_errno(stripped.text);
+            self.keep_unknown(&stripped);
         }
     }
 
-    /// Of the rules that a line fits the one that says most, and what else it might be.
-    fn best<'r>(
-        &self,
-        matching: &[&'r Rule],
-        level: Option<Level>,
-    ) -> Option<(&'r Rule, usize, Tier, Vec<usize>)> {
-        let mut ranked: Vec<_> = matching
-            .iter()
-            .filter_map(|rule| match rule.target {
-                Target::Code(entry) => Some((*rule, entry, Tier::Code)),
-                Target::Message(entry) => Some((*rule, entry, Tier::Message)),
-                Target::Alike(entry, _) if level != Some(Level::Info) => Some((*rule, entry, Tier::Alike)),
-                Target::Alike(..) => None,
-                Target::Near(..) => None,
-            })
-            .collect();
-        ranked.sort_by_key(|(rule, entry, tier)| {
-            // Our own codes say all there is to say; those of others say less than the message around them.
-            let is_own = *tier == Tier::Code && self.scanner.own[*entry];
-            (*tier == Tier::Alike, self.scanner.roles[*entry], !is_own, Reverse(rule.weight), *entry)
-        });
-        let &(rule, entry, tier) = ranked.first()?;
-        let mut rivals: Vec<usize> = Vec::new();
-        for (_, other, _) in ranked {
-            if other != entry && !rivals.contains(&other) && rivals.len() < MOST_RIVALS {
-                rivals.push(other);
-            }
-        }
-        Some((rule, entry, tier, rivals))
-    }
-
-    fn hit(&mut self, line: &Stripped<'_>, rule: &Rule, entry: usize, tier: Tier, rivals: Vec<usize>) {
-        let conditions = &self.scanner.discriminators[entry];
-        let errno =
-            if conditions.iter().any(|c| !c.errno.is_empty()) { errno::find(line.text) } else { None };
-        let holds = holding(conditions, line.text, errno);
-        let waits = errno.is_none() && conditions.iter().any(|condition| !condition.errno.is_empty());
-        let alike = match rule.target {
-            Target::Alike(entry, number) => {
-                Some(number).filter(|number| self.scanner.telling[entry][*number])
-            }
-            _ => None,
-        };
-        if !waits && self.is_repeat(entry, holds, alike) {
+    fn hit(&mut self, line: &[u8], stripped: &Stripped<'_>, best: &Best) {
+        let may_recover = !self.scanner.evidence(best.entry, best.alike).is_empty();
+        let clock = if may_recover { Clock::read(line) } else { Clock::default() };
+        if !best.waits && self.is_repeat(best, clock) {
             return;
         }
         self.pending = Some(Pending {
-            entry,
-            tier,
-            weight: rule.weight,
-            level: line.level,
-            holds,
-            alike,
-            place: Place { file: self.file, line: self.line + 1, text: excerpt(line.text) },
-            rivals,
+            entry: best.entry,
+            tier: best.tier,
+            weight: best.weight,
+            level: stripped.level,
+            holds: best.holds,
+            alike: best.alike,
+            line: self.line + 1,
+            clock,
+            rivals: best.rivals.clone(),
             lines_left: LINES_FOR_ERRNO,
         });
-        if !waits {
+        self.pending_text.clear();
+        self.pending_text.extend_from_slice(&stripped.text[..stripped.text.len().min(LONGEST_PENDING)]);
+        if !best.waits {
             self.commit();
         }
     }
 
     /// Counts one more of a finding of which enough places are kept.
-    fn is_repeat(&mut self, entry: usize, holds: u32, alike: Option<usize>) -> bool {
-        let Some(index) = self.known.get(&(entry, holds, alike)) else { return false };
-        let finding = &mut self.scan.findings[*index];
-        let is_full = finding.places.len() >= MOST_PLACES
-            && finding.places.iter().rev().take(MOST_PLACES).all(|place| place.file == self.file);
-        finding.count += u64::from(is_full);
+    fn is_repeat(&mut self, best: &Best, clock: Clock) -> bool {
+        let Some(&index) = self.known.get(&(best.entry, best.holds, best.alike)) else { return false };
+        let finding = &mut self.scan.findings[index];
+        let here = finding.places.iter().filter(|kept| kept.file == self.file).count();
+        let is_full = here >= MOST_PLACES || finding.places.len() >= MOST_PLACES_IN_ALL;
+        if is_full {
+            finding.count += 1;
+            self.failed(index, self.line + 1, clock);
+        }
         is_full
     }
 
@@ -207,7 +177,7 @@ impl<'a> Reading<'a> {
         let errno = errno::find(line);
         if errno.is_some() {
             let conditions = &self.scanner.discriminators[pending.entry];
-            pending.holds |= holding(conditions, pending.place.text.as_bytes(), errno);
+            pending.holds |= holding(conditions, &self.pending_text, errno);
         }
         if errno.is_some() || pending.lines_left == 0 {
             self.commit();
@@ -216,7 +186,7 @@ impl<'a> Reading<'a> {
 
     fn commit(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        let Pending { entry, tier, weight, level, holds, alike, place, rivals, .. } = pending;
+        let Pending { entry, tier, weight, level, holds, alike, line, clock, rivals, .. } = pending;
         let index = *self.known.entry((entry, holds, alike)).or_insert_with(|| {
             let is_same = |known: &Finding| (known.entry, known.holds, known.alike) == (entry, holds, alike);
             let known = self.scan.findings.iter().position(is_same);
@@ -232,6 +202,7 @@ impl<'a> Reading<'a> {
                     places: Vec::new(),
                     ordinal: self.ordinals,
                     rivals: BTreeSet::new(),
+                    spans: Vec::new(),
                 });
                 self.scan.findings.len() - 1
             });
@@ -251,7 +222,44 @@ impl<'a> Reading<'a> {
         finding.rivals.extend(rivals);
         let here = finding.places.iter().filter(|kept| kept.file == self.file).count();
         if here < MOST_PLACES && finding.places.len() < MOST_PLACES_IN_ALL {
-            finding.places.push(place);
+            finding.places.push(Place { file: self.file, line, text: excerpt(&self.pending_text) });
+        }
+        self.failed(index, line, clock);
+    }
+
+    /// Notes when a finding that may recover was seen.
+    fn failed(&mut self, index: usize, line: u64, clock: Clock) {
+        let finding = &mut self.scan.findings[index];
+        let evidence = self.scanner.evidence(finding.entry, finding.alike);
+        if evidence.is_empty() {
+            return;
+        }
+        let Some(span) = finding.spans.iter_mut().find(|span| span.file == self.file) else {
+            let (file, first_line, last_line) = (self.file, line, line);
+            finding.spans.push(Span { file, first_line, last_line, last: clock, is_again: false });
+            return;
+        };
+        let since = evidence.iter().filter_map(|evidence| self.scan.seen.get(&(*evidence, self.file)));
+        span.is_again |= since.into_iter().any(|seen| {
+            seen.place.line > span.first_line && seen.last.compare(clock).is_none_or(Ordering::is_lt)
+        });
+        span.last_line = line;
+        span.last = span.last.max(clock);
+    }
+
+    /// Notes evidence of success.
+    fn succeeded(&mut self, evidence: &[usize], line: &[u8], text: &[u8]) {
+        let clock = Clock::read(line);
+        let place = Place { file: self.file, line: self.line + 1, text: excerpt(text) };
+        for evidence in evidence {
+            let seen = self.scan.seen.entry((*evidence, self.file)).or_insert_with(|| Seen {
+                first: clock,
+                last: clock,
+                place: place.clone(),
+            });
+            seen.first = seen.first.min(clock);
+            seen.last = seen.last.max(clock);
+            seen.place.clone_from(&place);
         }
     }
 
@@ -278,20 +286,6 @@ impl<'a> Reading<'a> {
         self.commit();
         self.scan.lines += self.line;
     }
-}
-
-/// Which conditions hold, as bits, as far as line and errno tell.
-fn holding(conditions: &[Condition], line: &[u8], errno: Option<&'static str>) -> u32 {
-    let mut bits = 0;
-    for (number, condition) in conditions.iter().enumerate().take(32) {
-        let by_errno =
-            condition.errno.is_empty() || errno.is_some_and(|errno| condition.errno.contains(&errno));
-        let by_line = condition.line.as_ref().is_none_or(|line_rule| line_rule.is_match(line));
-        if by_errno && by_line {
-            bits |= 1 << number;
-        }
-    }
-    bits
 }
 
 fn count_lines(text: &[u8]) -> u64 {
