@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Log files, `-` for stdin, or a message, an error code or a record's id
     #[arg(required = true)]
     what: Vec<String>,
-    /// Print JSON: primary, others, secondary
+    /// Print JSON: primary, others, secondary, recovered
     #[arg(long)]
     json: bool,
     /// Where the process runs, which decides the commands; found out by itself if not given

@@ -3,7 +3,7 @@ use pyo3::prelude::*;
 
 use crate::gil;
 
-/// What a message or a log says, as JSON: `primary`, `others`, `secondary`.
+/// What a message or a log says, as JSON: `primary`, `others`, `secondary`, `recovered`.
 #[pyfunction]
 pub(crate) fn explain_json(py: Python<'_>, text: &str) -> String {
     gil::detach(py, || {

@@ -10,8 +10,8 @@ def explain(text: str) -> Dict[str, Any]:
     """Says what a message, a traceback or a whole log means.
 
     Returns a dict with ``primary`` (``id``, ``slug``, ``kind``, ``confidence``, ``evidence`` and more, or None if nothing
-    was recognized), ``others`` and ``secondary``: what ``kvferry explain --json`` prints. Raises nothing for text of any
-    kind::
+    was recognized), ``others``, ``secondary`` and ``recovered``: what ``kvferry explain --json`` prints. Raises nothing for
+    text of any kind::
 
         try:
             engine.start()
