@@ -14,6 +14,7 @@
 //!             Packages::Whole(&["torch==2.13.0"]),       // with what it depends on
 //!             Packages::Alone(&["example==1.2.3"]),      // without
 //!             Packages::File("example-requirements.txt") // of the clients' directory, without; lines of nixl are left out
+//!             Packages::OwnFile("example.txt")           // the same of python/clients
 //!         ],
 //!         prepare: None,                   // or Prepare { revision, run }: once, when the environment is made
 //!         modes: both_paths(vec![Mode::new("plain", Program::Own("example_loop.py")).args(&["--config", "{clients}/x"])]),
@@ -43,8 +44,10 @@ use crate::workspace::Workspace;
 
 mod environment;
 mod run;
+mod servers;
 mod sglang;
 mod table;
+mod vllm;
 
 pub(crate) use environment::Setup;
 use run::Verdict;
@@ -53,9 +56,12 @@ use table::Row;
 /// Longest that a run may take, unless its mode says otherwise.
 const LIMIT: Duration = Duration::from_secs(6 * 60);
 
+/// Where the project's own programs and lists of packages lie.
+const OWN: &str = "python/clients";
+
 /// Every client, in the table's order.
 pub(crate) fn all() -> Vec<Client> {
-    vec![sglang::client(), sglang::with_notifications()]
+    vec![sglang::client(), sglang::with_notifications(), vllm::client(), servers::client()]
 }
 
 /// A program that is not ours, in one version, and the ways in which it is run.
@@ -80,6 +86,8 @@ pub(crate) struct Client {
 pub(crate) enum Packages {
     /// The lines of a requirements file of the clients' directory, without what they depend on.
     File(&'static str),
+    /// The same of a file of `python/clients`.
+    OwnFile(&'static str),
     /// These, without what they depend on.
     #[allow(dead_code, reason = "not every family of clients needs it")]
     Alone(&'static [&'static str]),
@@ -336,6 +344,7 @@ fn clients_dir(workspace: &Workspace, given: Option<&Path>, clients: &[Client]) 
     for client in clients {
         let files = client.packages.iter().filter_map(|packages| match packages {
             Packages::File(name) => Some(dir.join(name)),
+            Packages::OwnFile(name) => Some(workspace.root.join(OWN).join(name)),
             _ => None,
         });
         let programs = client.modes.iter().filter_map(|mode| run::path(workspace, &dir, mode.program));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Client, Owner, Packages};
+use super::{Client, OWN, Owner, Packages};
 use crate::process;
 use crate::wheel::{self, Wheels};
 use crate::workspace::Workspace;
@@ -186,12 +186,8 @@ impl<'a> Setup<'a> {
 
     fn lines(&self, packages: &Packages) -> Result<Vec<String>> {
         Ok(match packages {
-            Packages::File(name) => {
-                let file = self.clients.join(name);
-                let text =
-                    fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))?;
-                requirements(&text)
-            }
+            Packages::File(name) => requirements_in(&self.clients.join(name))?,
+            Packages::OwnFile(name) => requirements_in(&self.workspace.root.join(OWN).join(name))?,
             Packages::Alone(list) | Packages::Whole(list) => {
                 list.iter().map(|line| (*line).to_owned()).collect()
             }
@@ -215,6 +211,11 @@ impl<'a> Setup<'a> {
         }
         Ok(recipe)
     }
+}
+
+fn requirements_in(file: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+    Ok(requirements(&text))
 }
 
 /// The lines of a requirements file, but none of a `nixl`: which one is there is not the file's to say.
