@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -436,6 +437,57 @@ def test_releasing_a_running_transfer_returns_or_keeps_the_handle():
         before = y.copy()
         time.sleep(0.01)
         assert (y == before).all()
+
+
+def test_a_peer_that_hangs_holds_a_released_transfer_only_for_a_time(monkeypatch):
+    """vLLM keeps a handle whose release raises, and tries again with each step: for ever, if it never returns."""
+    monkeypatch.setenv("KVFERRY_FORBID", "same_host")
+    monkeypatch.setenv("KVFERRY_CANCEL_TIMEOUT", "300ms")
+    # Silence must not end it: the peer does not answer, but counts as alive.
+    monkeypatch.setenv("KVFERRY_PEER_TIMEOUT", "60s")
+    size = 64 << 20
+    child = start_child(
+        """
+        import sys, numpy
+        from nixl._api import nixl_agent
+        agent, pool = nixl_agent("far-hung"), numpy.zeros(int(sys.argv[1]), numpy.uint8)
+        agent.register_memory([(pool.ctypes.data, pool.nbytes, 0, "")], "DRAM")
+        print(agent.get_agent_metadata().hex(), pool.ctypes.data, flush=True)
+        sys.stdin.readline()
+        """,
+        size,
+    )
+    try:
+        blob, address = child.stdout.readline().split()
+        near = Side("near-hung")
+        near.agent.add_remote_agent(bytes.fromhex(blob))
+        pool = numpy.ones(size, numpy.uint8)
+        descs = near.agent.register_memory([(pool.ctypes.data, size, 0, "")], "DRAM")
+
+        def write(length):
+            local = near.agent.get_xfer_descs([(pool.ctypes.data, length, 0)], "DRAM")
+            remote = near.agent.get_xfer_descs([(int(address), length, 0)], "DRAM")
+            handle = near.agent.initialize_xfer("WRITE", local, remote, "far-hung")
+            near.agent.transfer(handle)
+            return handle
+
+        assert finish(near.agent, write(4096)) == "DONE"
+        os.kill(child.pid, signal.SIGSTOP)
+        handle = write(size)
+        # Until a part of it is under way: what never left is given up at once.
+        time.sleep(0.3)
+        begun = time.monotonic()
+        with pytest.raises(bindings.nixlRepostActiveError):
+            near.agent.release_xfer_handle(handle)
+        assert until(lambda: _released(near.agent, handle))
+        # 300 ms from the first refusal, which came after 20.
+        assert time.monotonic() - begun >= 0.3
+        assert handle._handle not in near.agent.agent._transfers
+        near.agent.deregister_memory(descs)
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+        child.communicate("\n", timeout=30)
+    assert child.returncode == 0
 
 
 def _released(agent, handle):

@@ -23,6 +23,7 @@ from kvferry_nixl._errors import (
     nixlNotPostedError,
     nixlNotSupportedError,
     nixlRemoteDisconnectError,
+    nixlRepostActiveError,
     translate,
 )
 from kvferry_nixl._lists import nixlRegDList, nixlXferDList
@@ -66,7 +67,7 @@ class _Backend(NamedTuple):
 class _Transfer:
     """A transfer with what kvferry does not know of it."""
 
-    __slots__ = ("message", "posted", "started", "transfer")
+    __slots__ = ("message", "posted", "refused", "started", "transfer")
 
     def __init__(self, transfer: kvferry.Transfer, message: Optional[bytes]) -> None:
         self.transfer = transfer
@@ -74,6 +75,8 @@ class _Transfer:
         self.message = message
         self.posted = False
         self.started = 0.0
+        # When its release was first refused, on the monotonic clock; 0 if it never was.
+        self.refused = 0.0
 
 
 class nixlAgent:
@@ -435,9 +438,18 @@ class nixlAgent:
 
     def releaseXferReq(self, handle: int) -> nixl_status_t:
         """Gives a transfer up, cancelling it if it runs. When it returns, nothing of it touches memory any more; if that is
-        not so within 20 ms it raises and keeps the handle."""
+        not so within 20 ms it raises and keeps the handle. Where this side's memory is free and only the peer's word is
+        missing, it raises for the time of `KVFERRY_CANCEL_TIMEOUT` and then returns: the word of a peer that hangs, or whose
+        host is gone, may never come."""
         found = self._transfer(handle)
-        call(found.transfer.release, RELEASE_TIMEOUT)
+        try:
+            call(found.transfer.release, RELEASE_TIMEOUT)
+        except nixlRepostActiveError as error:
+            now = time.monotonic()
+            found.refused = found.refused or now
+            if error.code != "cancel.fenced" or now - found.refused < self._agent.settings.cancel_timeout:
+                raise
+            logger.warning("a transfer is given up without the peer's word: %s", error)
         self._transfers.pop(handle, None)
         return _SUCCESS
 

@@ -101,7 +101,8 @@ class nixl_xfer_handle(_Handle):
 
     def release(self) -> None:
         """Gives the transfer up once nothing of it touches memory; raises if that is not so within 20 ms, and keeps the
-        handle. A second call does nothing."""
+        handle. For a peer that does not answer it raises no longer than `KVFERRY_CANCEL_TIMEOUT`. A second call does
+        nothing."""
         if not self._released:
             self._agent.releaseXferReq(self._handle)
             self._released = True
