@@ -80,7 +80,7 @@ pub enum Update {
     Replace,
     /// The offered regions come on top.
     Merge,
-    /// The same metadata again.
+    /// The same metadata again, or older: whatever that has beyond what is known was taken back since.
     Unchanged,
 }
 
@@ -88,14 +88,6 @@ pub enum Update {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferRefusal {
-    /// Older than what is known of this incarnation.
-    #[error("generation {offered} is older than {known}, which is known")]
-    Stale {
-        /// Its generation.
-        offered: u64,
-        /// What is known.
-        known: u64,
-    },
     /// The incarnation is dead.
     #[error("incarnation {incarnation} is dead")]
     Dead {
@@ -164,8 +156,7 @@ impl Known {
         }
         let offered = offer.generation;
         match self.generation {
-            Some(known) if offered < known => Verdict::Refused(OfferRefusal::Stale { offered, known }),
-            Some(known) if offered == known => Verdict::Known(Update::Unchanged),
+            Some(known) if offered <= known => Verdict::Known(Update::Unchanged),
             _ => {
                 self.generation = Some(offered);
                 Verdict::Known(Update::Replace)

@@ -23,9 +23,19 @@ fn generations_of_one_incarnation() {
     let peer = who("decode", 1);
     let mut table = table_with(&peer);
     let mut offer = |offer: Offer<'_>| table.offer(&offer, OldLink::Alive);
-    assert_eq!(offer(full(&peer, 4)), Verdict::Refused(OfferRefusal::Stale { offered: 4, known: 5 }));
+    assert_eq!(
+        offer(full(&peer, 4)),
+        Verdict::Known(Update::Unchanged),
+        "it has nothing that the newer lacks and lives"
+    );
     assert_eq!(offer(full(&peer, 5)), Verdict::Known(Update::Unchanged));
     assert_eq!(offer(full(&peer, 9)), Verdict::Known(Update::Replace));
+    assert_eq!(
+        offer(full(&peer, 5)),
+        Verdict::Known(Update::Unchanged),
+        "and does not take the generation back"
+    );
+    assert_eq!(offer(full(&peer, 9)), Verdict::Known(Update::Unchanged));
     for generation in [1, 9, 20] {
         assert_eq!(offer(partial(&peer, generation)), Verdict::Known(Update::Merge));
     }

@@ -16,7 +16,7 @@ pub enum MetadataError {
     /// The metadata is our own.
     #[error("this metadata is our own: transfers to the agent itself use its own name (metadata.self)")]
     Own,
-    /// The metadata is older than what is loaded, or of an incarnation that is dead or not there.
+    /// The metadata is of an incarnation that is dead or not there.
     #[error("metadata of peer {peer:?} is stale: {detail} (metadata.stale)")]
     Stale {
         /// The peer.

@@ -120,6 +120,18 @@ def checking_with_other_objects(nx, ctx):
 
 
 @case()
+def older_after_newer(nx, ctx):
+    """Metadata of an earlier moment, loaded after later ones: taken, and what is known stays."""
+    a, b = ctx.side("a"), ctx.side("b")
+    more, first = ctx.buffer(8192), b.agent.get_agent_metadata()
+    made = b.agent.register_memory([more.region()], "DRAM")
+    second = b.agent.get_agent_metadata()
+    loaded = [normal(a.agent.add_remote_agent(data)) for data in (second, first, first, second)]
+    both = [a.agent.check_remote_metadata(b.name, d) for d in (made.trim(), b.descs(64, 1))]
+    return [loaded, both, ctx.finish(a.agent, a.agent.initialize_xfer("READ", a.descs(64, 1), b.descs(64, 1), b.name))]
+
+
+@case()
 def removing(nx, ctx):
     """After removing, the name is unknown; it can be loaded again."""
     a, b = ctx.pair()
