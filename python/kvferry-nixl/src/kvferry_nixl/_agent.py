@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from _thread import allocate_lock
+from _thread import RLock, allocate_lock
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import kvferry
@@ -26,9 +26,11 @@ from kvferry_nixl._errors import (
     nixlRepostActiveError,
     translate,
 )
+from kvferry_nixl._kept import Kept
 from kvferry_nixl._lists import nixlRegDList, nixlXferDList
 from kvferry_nixl._posix import query
 from kvferry_nixl._registrations import Registrations
+from kvferry_nixl._transfers import Nothing, Transfer
 from kvferry_nixl._log import logger
 
 NIXL_INIT_AGENT = ""
@@ -42,6 +44,9 @@ _NOT_FOUND = nixl_status_t.NIXL_ERR_NOT_FOUND
 
 # How long the release of a running transfer waits for it to be quiet.
 RELEASE_TIMEOUT = 0.020
+
+# In place of a region's number: a descriptor without bytes.
+NO_BYTES = -1
 
 
 class Plugin(NamedTuple):
@@ -64,21 +69,6 @@ class _Backend(NamedTuple):
     parameters: Dict[str, str]
 
 
-class _Transfer:
-    """A transfer with what kvferry does not know of it."""
-
-    __slots__ = ("message", "posted", "refused", "started", "transfer")
-
-    def __init__(self, transfer: kvferry.Transfer, message: Optional[bytes]) -> None:
-        self.transfer = transfer
-        # What a post without a message sends: the last one given.
-        self.message = message
-        self.posted = False
-        self.started = 0.0
-        # When its release was first refused, on the monotonic clock; 0 if it never was.
-        self.refused = 0.0
-
-
 class nixlAgent:
     """An agent by its raw calls. `nixl._api.nixl_agent` is the one to use."""
 
@@ -98,9 +88,14 @@ class nixlAgent:
         self._engine: Optional[kvferry.Agent] = None
         self._backends: Dict[int, _Backend] = {}
         self._lists: Dict[int, kvferry.PreparedList] = {}
-        self._transfers: Dict[int, _Transfer] = {}
+        self._transfers: Dict[int, Transfer] = {}
         self._registrations = Registrations()
         self._lock = allocate_lock()
+        # Peers that were removed while transfers with them ran: no longer known, and left once those have ended.
+        self._leaving: Dict[str, List[int]] = {}
+        # Taken again by its holder: clients remove peers in finalizers, which run anywhere.
+        self._peers_lock = RLock()
+        self._kept = Kept()
         self._exchange: Any = None
         self._telemetry = config.captureTelemetry or _wants_telemetry()
         _say_what_is_not_exported()
@@ -179,7 +174,13 @@ class nixlAgent:
         if not self._wants(backends, "UCX"):
             raise nixlNotSupportedError.of(f"{kind.name} is registered with the backend UCX; others transfer nothing")
         engine, rows = self._agent, descs._rows()
-        ids = call(engine._register_raw, KINDS[int(kind)], rows)
+        self._kept.add(lambda: call(self._agent._notifications))
+        full = _with_bytes(rows)
+        ids = call(engine._register_raw, KINDS[int(kind)], rows if full is None else rows[full])
+        if full is not None:
+            # What has no bytes counts as registered and is nothing to the engine.
+            left = iter(ids)
+            ids = [next(left) if has else NO_BYTES for has in full]
         self._registrations.add(int(kind), rows, ids)
         return _SUCCESS
 
@@ -193,7 +194,7 @@ class nixlAgent:
         if ids is None:
             raise nixlNotFoundError.of("a descriptor is not registered, or not as often")
         try:
-            call(engine.deregister, ids)
+            call(engine.deregister, [number for number in ids if number != NO_BYTES])
         except BaseException:
             # In quarantine: to be tried again.
             self._registrations.add(kind, rows, ids)
@@ -214,6 +215,7 @@ class nixlAgent:
         """What a peer needs to reach this agent."""
         if self._engine is None:
             raise nixlInvalidParamError.of("no backend is instantiated that a peer could reach")
+        self._kept.add(lambda: call(self._agent._notifications))
         return call(self._agent.metadata)
 
     def getLocalPartialMD(
@@ -224,7 +226,8 @@ class nixlAgent:
         engine, ids = self._agent, self._registrations.find(int(descs.getType()), descs._rows())
         if ids is None:
             raise nixlNotFoundError.of("a descriptor is not registered")
-        return call(engine.partial_metadata, ids, bool(inc_conn_info) or not ids)
+        ids = [number for number in ids if number != NO_BYTES]
+        return call(engine.partial_metadata, ids, bool(inc_conn_info) or descs.isEmpty())
 
     def loadRemoteMD(self, metadata: bytes) -> bytes:
         """Takes in a peer's metadata and returns its name."""
@@ -235,19 +238,54 @@ class nixlAgent:
         if self._engine is None:
             raise nixlBackendError.of("no backend is instantiated that could reach the peer")
         try:
-            return self._agent.load_remote(bytes(metadata)).encode()
+            with self._peers_lock:
+                name = self._agent.load_remote(bytes(metadata))
+                self._leaving.pop(name, None)
+            return name.encode()
         except kvferry.Error as error:
             if error.code == "metadata.stale" and "name of this agent" in error.text:
                 raise nixlInvalidParamError.of("the peer has this agent's own name", error) from error
             raise translate(error) from error
 
     def invalidateRemoteMD(self, name: str) -> nixl_status_t:
-        """Forgets a peer, if it is known: that is what the status says."""
-        try:
-            call(self._agent.remove_remote, as_name(name))
-        except nixlNotFoundError:
-            return _NOT_FOUND
+        """Forgets a peer, if it is known: that is what the status says. Transfers with it that run go on: some clients remove
+        a peer before each reload of its metadata, whatever else they are doing with it."""
+        engine, name = self._agent, as_name(name)
+        with self._peers_lock:
+            if name in self._leaving:
+                return _NOT_FOUND
+            running = [handle for handle, one in list(self._transfers.items()) if one.peer == name and one.runs()]
+            if running and name != self._name and call(engine._check_remote, name):
+                self._leaving[name] = running
+                return _SUCCESS
+            try:
+                call(engine.remove_remote, name)
+            except nixlNotFoundError:
+                return _NOT_FOUND
         return _SUCCESS
+
+    def _known(self, name: str) -> str:
+        """The same name, if it is not that of a peer that was removed."""
+        if name in self._leaving:
+            raise nixlNotFoundError.of(f"the metadata of peer {name!r} was removed")
+        return name
+
+    def _leave(self) -> None:
+        """Parts with the removed peers whose last transfer has ended. A later call does it where this one can't."""
+        if not self._peers_lock.acquire(False):
+            return
+        try:
+            for name, handles in list(self._leaving.items()):
+                if any(one is not None and one.runs() for one in map(self._transfers.get, handles)):
+                    continue
+                del self._leaving[name]
+                try:
+                    self._agent.remove_remote(name)
+                except kvferry.Error:
+                    # Lost meanwhile.
+                    pass
+        finally:
+            self._peers_lock.release()
 
     def checkRemoteMD(self, name: str, descs: Optional[nixlXferDList] = None) -> nixl_status_t:
         """Whether a peer is known and, if there are descriptors, each is within its memory: that is what the status says."""
@@ -256,11 +294,17 @@ class nixlAgent:
             _check(descs, nixlXferDList, "checkRemoteMD")
             if not descs.isEmpty():
                 rows, kind = descs._rows(), KINDS[int(descs.getType())]
-        return _SUCCESS if call(self._agent._check_remote, as_name(name), kind, rows) else _NOT_FOUND
+                full = _with_bytes(rows)
+                rows = rows if full is None else rows[full]
+        name = as_name(name)
+        if name in self._leaving:
+            return _NOT_FOUND
+        return _SUCCESS if call(self._agent._check_remote, name, kind, rows) else _NOT_FOUND
 
     def makeConnection(self, name: str, backends: Sequence[int] = ()) -> nixl_status_t:
         """Connects to a peer now, rather than with the first transfer."""
-        self._reach(as_name(name), self._agent.connect, as_name(name))
+        name = self._known(as_name(name))
+        self._reach(name, self._agent.connect, name)
         return _SUCCESS
 
     def _reach(self, peer: str, function: Any, *args: Any) -> Any:
@@ -305,7 +349,7 @@ class nixlAgent:
         if name == NIXL_INIT_AGENT:
             prepared = call(engine._prepare_local, kind, rows)
         else:
-            prepared = call(engine._prepare_remote, name, kind, rows)
+            prepared = call(engine._prepare_remote, self._known(name), kind, rows)
         if len(prepared) == 0:
             raise nixlNotFoundError.of("there is no block in the list")
         handle = next(self._numbers)
@@ -357,10 +401,25 @@ class nixlAgent:
             raise nixlInvalidParamError.of("the two lists have different lengths")
         if local_descs.isEmpty():
             raise nixlNotFoundError.of("there is no block in the lists")
-        local = call(engine._prepare_local, KINDS[int(local_descs.getType())], local_descs._rows())
-        kind = KINDS[int(remote_descs.getType())]
-        remote = call(engine._prepare_remote, as_name(remote_agent), kind, remote_descs._rows())
+        name, near, far = self._known(as_name(remote_agent)), local_descs._rows(), remote_descs._rows()
+        full = _with_bytes(near)
+        if full is not None:
+            # Pairs without bytes are nothing to move. With bytes on one side alone they stay, and are refused.
+            full |= far[:, 1] != 0
+            near, far = near[full], far[full]
+            if len(near) == 0:
+                return self._make_nothing(name, notif_msg)
+        local = call(engine._prepare_local, KINDS[int(local_descs.getType())], near)
+        remote = call(engine._prepare_remote, name, KINDS[int(remote_descs.getType())], far)
         return self._make(operation, local, None, remote, None, notif_msg, True)
+
+    def _make_nothing(self, peer: str, notif_msg: Any) -> int:
+        message = as_message(notif_msg) or None
+        if peer != self._name and not call(self._agent._check_remote, peer):
+            raise nixlNotFoundError.of(f"no metadata of peer {peer!r} is loaded")
+        handle = next(self._numbers)
+        self._transfers[handle] = Transfer(Nothing(lambda payload: self.genNotif(peer, payload)), peer, message)
+        return handle
 
     def _make(
         self,
@@ -374,17 +433,17 @@ class nixlAgent:
     ) -> int:
         op = _OPS[int(operation)]
         message = as_message(notif_msg) or None
-        peer = remote.peer or ""
+        peer = self._known(remote.peer or "")
         try:
             made = self._reach(peer, self._agent.transfer, op, local, near, remote, far, message, merge)
         except ValueError as error:
             # An index that is none: negative, or beyond 32 bits.
             raise nixlInvalidParamError.of(str(error)) from error
         handle = next(self._numbers)
-        self._transfers[handle] = _Transfer(made, message)
+        self._transfers[handle] = Transfer(made, peer, message)
         return handle
 
-    def _transfer(self, handle: int) -> _Transfer:
+    def _transfer(self, handle: int) -> Transfer:
         found = self._transfers.get(handle)
         if found is None:
             raise nixlInvalidParamError.of(f"{handle} is no handle of a transfer, or was released")
@@ -393,6 +452,7 @@ class nixlAgent:
     def postXferReq(self, reqh: int, notif_msg: Any = b"") -> nixl_status_t:
         """Starts a transfer and waits for nobody."""
         found = self._transfer(reqh)
+        self._known(found.peer)
         message = as_message(notif_msg) or found.message
         started = time.time()
         call(found.transfer.post, message)
@@ -403,6 +463,8 @@ class nixlAgent:
         """How far a transfer has come; raises what it failed with."""
         transfer = self._transfer(handle).transfer
         status = transfer.status
+        if self._leaving:
+            self._leave()
         if status == "done":
             return _SUCCESS
         if status in ("posted", "running"):
@@ -451,12 +513,16 @@ class nixlAgent:
                 raise
             logger.warning("a transfer is given up without the peer's word: %s", error)
         self._transfers.pop(handle, None)
+        if self._leaving:
+            self._leave()
         return _SUCCESS
 
     def _abandon(self, handle: int) -> None:
         """For handles that nobody holds any more: starts the cancel, waits for nothing."""
         self._transfers.pop(handle, None)
         self._lists.pop(handle, None)
+        if self._leaving and self._engine is not None:
+            self._leave()
 
     # Notifications.
 
@@ -465,8 +531,7 @@ class nixlAgent:
         if self._engine is None:
             raise nixlBackendError.of("no backend is instantiated that could be told something")
         told = dict(notif_map)
-        for peer, payload in call(self._agent._notifications):
-            told.setdefault(peer, []).append(payload)
+        self._kept.take(told, lambda: call(self._agent._notifications))
         return told
 
     def genNotif(self, remote_agent: str, msg: Any, backends: Sequence[int] = ()) -> nixl_status_t:
@@ -475,7 +540,7 @@ class nixlAgent:
         self._wants(backends, "UCX")
         if self._engine is None:
             raise nixlBackendError.of("no backend is instantiated that could tell anybody")
-        self._reach(name, self._agent.notify, name, as_message(msg))
+        self._reach(name, self._agent.notify, self._known(name), as_message(msg))
         return _SUCCESS
 
     # Metadata over sockets and etcd.
@@ -540,9 +605,16 @@ class nixlAgent:
             exchange.close()
         self._transfers.clear()
         self._lists.clear()
+        self._leaving.clear()
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
+
+
+def _with_bytes(rows: numpy.ndarray) -> Optional[numpy.ndarray]:
+    """Which of the descriptors have bytes; None if all have, as nearly always."""
+    full = rows[:, 1] != 0
+    return None if full.all() else full
 
 
 def _check(given: Any, wanted: type, function: str) -> None:

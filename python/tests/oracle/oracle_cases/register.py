@@ -215,15 +215,17 @@ def unmapped_memory(nx, ctx):
     return [attempt_type(agent.register_memory, [(address, 4096, 0, "")], "DRAM") for address in (4096, 1 << 46)]
 
 
-@case(
-    differs="stock accepts a region of no bytes; it is refused here",
-    stock={"outcome": "ok", "result": {"returns": "nixlRegDList"}},
-    ours={"outcome": "ok", "result": REFUSED},
-)
+@case()
 def region_without_bytes(nx, ctx):
-    """A region of length zero."""
+    """Regions of length zero, at an address and at none, alone and beside others; taken back, as often as they were given."""
     agent, buffer = ctx.agent(backends=["UCX"]), ctx.buffer(4096)
-    return attempt_type(agent.register_memory, [(buffer.address, 0, 0, "")], "DRAM")
+    out = []
+    for regions in ([(buffer.address, 0, 0, "")], [(0, 0, 0, "")], [(0, 0, 0, ""), buffer.region(), (0, 0, 0, "")]):
+        descs = agent.get_reg_descs(regions, "DRAM")
+        out.append(attempt_type(agent.register_memory, descs))
+        out.append(len(agent.get_agent_metadata()) > 0)
+        out.append(attempt(agent.deregister_memory, descs))
+    return [*out, attempt_type(agent.deregister_memory, descs)]
 
 
 @case()

@@ -384,3 +384,49 @@ def released_while_running(nx, ctx):
         seen.append(first == {"returns": None} or first.get("raises") == "nixlRepostActiveError")
         seen.append(ctx.until(lambda h=handle: attempt(h.release) == {"returns": None}))
     return all(seen)
+
+
+def _empty(side, *lengths):
+    """Blocks of these lengths; one without bytes is at no address."""
+    return side.agent.get_xfer_descs([(side.buffer.address if size else 0, size, 0) for size in lengths], "DRAM")
+
+
+def _with_an_empty_region(nx, ctx):
+    a, b = ctx.side("a"), ctx.side("b")
+    for side in (a, b):
+        side.agent.register_memory([(0, 0, 0, "")], "DRAM")
+    for one, other in ((a, b), (b, a)):
+        one.agent.add_remote_agent(other.agent.get_agent_metadata())
+    b.buffer.pattern(7)
+    return a, b
+
+
+@case()
+def blocks_without_bytes(nx, ctx):
+    """Blocks of length zero beside one with bytes, as Ray sends empty tensors, with a message."""
+    a, b = _with_an_empty_region(nx, ctx)
+    states = [
+        ctx.finish(a.agent, a.agent.initialize_xfer(op, _empty(a, 0, 64, 0), _empty(b, 0, 64, 0), b.name, b"empty"))
+        for op in ("READ", "WRITE")
+    ]
+    same = bool((a.buffer.bytes[:64] == b.buffer.written[:64]).all()) and not a.buffer.bytes[64:].any()
+    return [states, same, normal(ctx.notifs(b.agent, 2)), a.agent.check_remote_metadata(b.name, _empty(b, 0, 64))]
+
+
+@case()
+def nothing_but_blocks_without_bytes(nx, ctx):
+    """A transfer that moves nothing ends well, notifies, can be posted again and is released."""
+    a, b = _with_an_empty_region(nx, ctx)
+    handle = a.agent.initialize_xfer("READ", _empty(a, 0, 0), _empty(b, 0, 0), b.name, b"nothing")
+    before = attempt(a.agent.check_xfer_state, handle)
+    states = [ctx.finish(a.agent, handle) for _ in range(2)]
+    told = normal(ctx.notifs(b.agent, 2))
+    return [before, states, told, attempt(handle.release), attempt(a.agent.initialize_xfer, "READ", _empty(a, 0), _empty(b, 0), "nobody")]
+
+
+@case()
+def bytes_on_one_side_alone(nx, ctx):
+    """A block of length zero paired with one that has bytes."""
+    a, b = _with_an_empty_region(nx, ctx)
+    pairs = [(0, 64), (64, 0)]
+    return [attempt(a.agent.initialize_xfer, "READ", _empty(a, x), _empty(b, y), b.name) for x, y in pairs]
