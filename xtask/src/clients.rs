@@ -43,6 +43,7 @@ use crate::wheel::{self, Wheels};
 use crate::workspace::Workspace;
 
 mod environment;
+mod others;
 mod run;
 mod servers;
 mod sglang;
@@ -61,7 +62,16 @@ const OWN: &str = "python/clients";
 
 /// Every client, in the table's order.
 pub(crate) fn all() -> Vec<Client> {
-    vec![sglang::client(), sglang::with_notifications(), vllm::client(), servers::client()]
+    vec![
+        sglang::client(),
+        sglang::with_notifications(),
+        vllm::client(),
+        servers::client(),
+        others::lmcache(),
+        others::ray(),
+        others::dynamo(),
+        others::tensorrt_llm(),
+    ]
 }
 
 /// A program that is not ours, in one version, and the ways in which it is run.
