@@ -48,7 +48,7 @@ class Side:
         """Starts a call; `answer` waits for it."""
         self.pipe.send((method, arguments))
 
-    def answer(self, limit: float = 60.0) -> Any:
+    def answer(self, limit: float = 240.0) -> Any:
         """What the call returned. Raises `Failed` if it raised, did not end in time, or took the process with it."""
         if not self.pipe.poll(limit):
             raise Failed(f"{self.name} does not answer within {limit:g} s")
@@ -60,7 +60,7 @@ class Side:
             raise Failed(f"{self.name}: {result}")
         return result
 
-    def call(self, method: str, *arguments: Any, limit: float = 60.0) -> Any:
+    def call(self, method: str, *arguments: Any, limit: float = 240.0) -> Any:
         """Asks and waits."""
         self.ask(method, *arguments)
         return self.answer(limit)
