@@ -1,7 +1,7 @@
 //! How fast logs are read, by the time of the one core it takes, and in how much memory: 1 GiB a row, or as many MiB
-//! as an argument says, made while it is read.
+//! as an argument says, made while it is read. A second argument chooses rows by a part of their names.
 //!
-//! `cargo run --release -p kvferry-doctor --example throughput [MiB]`
+//! `cargo run --release -p kvferry-doctor --example throughput [MiB [row]]`
 
 use kvferry_doctor::explain::Explainer;
 use std::io::Read;
@@ -62,7 +62,8 @@ fn main() {
         ),
     ];
     let explainer = Explainer::built_in();
-    for (name, lines) in rows {
+    let chosen = std::env::args().nth(2).unwrap_or_default();
+    for (name, lines) in rows.into_iter().filter(|(name, _)| name.contains(&chosen)) {
         let log = Log { lines: lines.into_bytes(), at: 0, left: mib << 20 };
         let began = cpu_seconds();
         let explanation = explainer.inputs([(name.to_owned(), log)]).expect("no errors");

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Read};
-use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind};
 use memchr::memrchr;
@@ -14,23 +13,15 @@ use crate::catalogue::{Catalogue, Entry};
 use crate::errno;
 use crate::evidence::HARMLESS;
 use crate::record::OWN_REPO;
-use crate::rule::{Numbers, Rule, Target, numbers_of, rules};
+use crate::rule::{Numbers, Rule, numbers_of, rules};
 use crate::side::{Discriminator, Role};
 
 mod analysis;
+mod matching;
 mod reading;
 
 /// What is read at a time.
 const BLOCK: usize = 1 << 20;
-/// Of longer lines rules are tried only on the surroundings of the words that they ask for.
-const LONG_LINE: usize = 2 << 10;
-/// Bytes of a line that rules are tried on in all: so many, and so many times its length.
-const LEAST_EFFORT: usize = 16 << 10;
-/// Parts of a long line that one rule is tried on.
-const MOST_PARTS: usize = 3;
-/// An unknown word is one that has been in so many lines of which none fitted its rule. Those aren't tried any more:
-/// an input of nothing but errors in unknown words would take long else.
-const FUTILE: u32 = 2_000;
 const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Words of lines that may report an error which no rule knows.
 const HINTS: &[&str] = &[
@@ -274,104 +265,6 @@ impl Scanner {
     /// What shows that the failure of an entry, or of its other words, is over, by index.
     pub(crate) fn evidence(&self, entry: usize, alike: Option<usize>) -> &[usize] {
         &self.evidence[entry][alike.map_or(0, |number| number + 1)]
-    }
-
-    /// The rules that the line fits; those for other words only if it fits no other record's.
-    ///
-    /// `futile` counts for each rule of other words the lines that it was tried on in vain.
-    fn matching(&self, line: &[u8], futile: &mut Vec<u32>) -> Vec<&Rule> {
-        futile.resize(self.rules.len(), 0);
-        let mut effort = Effort::new(line);
-        let (mut tried, mut alike): (Vec<u32>, Vec<(u32, Range<usize>)>) = Default::default();
-        let mut found: Vec<&Rule> = Vec::new();
-        for hit in self.without_hints.find_overlapping_iter(line) {
-            let part = effort.part(hit.range());
-            for &index in self.starts.get(hit.pattern().as_usize()).into_iter().flatten() {
-                let rule = &self.rules[index as usize];
-                if effort.is_tried(&mut tried, index) {
-                    continue;
-                }
-                if matches!(rule.target, Target::Alike(..)) {
-                    alike.push((index, part.clone()));
-                } else if effort.spend(&part) && rule.is_match_within(line, part.clone()) {
-                    found.push(rule);
-                }
-            }
-        }
-        let speaks = |rule: &&Rule| matches!(rule.target, Target::Code(_) | Target::Message(_));
-        if !found.iter().any(speaks) {
-            for (index, part) in alike {
-                let (rule, futile) = (&self.rules[index as usize], &mut futile[index as usize]);
-                if *futile >= FUTILE || !effort.spend(&part) {
-                    continue;
-                }
-                if rule.is_match_within(line, part) {
-                    *futile = 0;
-                    found.push(rule);
-                } else {
-                    *futile += 1;
-                }
-            }
-        }
-        found
-    }
-
-    /// The numbers that would decide in a line that differs from this one by its numbers.
-    fn deciding_numbers(&self, line: &[u8]) -> Numbers {
-        let blind = analysis::without_any_number(line);
-        let mut effort = Effort::new(line);
-        let mut tried: Vec<u32> = Vec::new();
-        let mut most = Numbers::None;
-        for hit in self.numbered.find_overlapping_iter(&blind) {
-            let index = self.numbered_rules[hit.pattern().as_usize()];
-            let rule = &self.rules[index as usize];
-            let part = effort.part(hit.range());
-            if rule.numbers > most
-                && !effort.is_tried(&mut tried, index)
-                && effort.spend(&part)
-                && rule.may_match_within(line, part)
-            {
-                most = rule.numbers;
-            }
-        }
-        most
-    }
-}
-
-/// Bounds how much of a line rules are tried on: of long lines the surroundings of their words, and so much in all.
-struct Effort {
-    length: usize,
-    left: usize,
-}
-
-impl Effort {
-    fn new(line: &[u8]) -> Self {
-        Self { length: line.len(), left: LEAST_EFFORT + line.len() }
-    }
-
-    /// The part of the line that a rule is tried on whose word was found there.
-    fn part(&self, word: Range<usize>) -> Range<usize> {
-        if self.length <= LONG_LINE {
-            0..self.length
-        } else {
-            word.start.saturating_sub(LONG_LINE / 8)..self.length.min(word.end + LONG_LINE / 4)
-        }
-    }
-
-    /// Whether a rule need not be tried again: in a long line it may fit another part.
-    fn is_tried(&self, tried: &mut Vec<u32>, rule: u32) -> bool {
-        let times = tried.iter().filter(|tried| **tried == rule).count();
-        let is_tried = times >= if self.length <= LONG_LINE { 1 } else { MOST_PARTS };
-        if !is_tried {
-            tried.push(rule);
-        }
-        is_tried
-    }
-
-    fn spend(&mut self, part: &Range<usize>) -> bool {
-        let is_enough = part.len() <= self.left;
-        self.left = self.left.saturating_sub(part.len());
-        is_enough
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
+use super::matching::Scratch;
 use super::{Condition, Scanner, Tier};
 use crate::errno;
 use crate::log::{Level, Stripped};
@@ -54,34 +55,39 @@ pub(super) struct Memory {
     /// By the line without long numbers.
     careful: HashMap<u64, Rc<Analysis>>,
     text: Vec<u8>,
-    /// For each rule of other words the lines that it was tried on in vain.
-    futile: Vec<u32>,
+    scratch: Scratch,
+    /// What most lines say.
+    nothing: Rc<Analysis>,
 }
 
 impl Memory {
     /// What the line says.
     pub(super) fn analysis(&mut self, scanner: &Scanner, line: &Stripped<'_>) -> Rc<Analysis> {
         let blind = self.key(line, 1);
-        let known = self.blind.get(&blind);
-        if let Some(Some(analysis)) = known {
-            return Rc::clone(analysis);
+        match self.blind.get(&blind) {
+            Some(Some(analysis)) => return Rc::clone(analysis),
+            Some(None) => {
+                let careful = self.key(line, LONG);
+                if let Some(analysis) = self.careful.get(&careful) {
+                    return Rc::clone(analysis);
+                }
+            }
+            None => {}
         }
-        let is_new = known.is_none();
-        let careful = self.key(line, LONG);
-        if let Some(analysis) = self.careful.get(&careful) {
-            return Rc::clone(analysis);
-        }
-        let (analysis, numbers) = analyse(scanner, line, &mut self.futile);
-        let analysis = Rc::new(analysis);
+        let (analysis, numbers) = analyse(scanner, line, &mut self.scratch);
+        let is_nothing = analysis == *self.nothing;
+        let analysis = if is_nothing { Rc::clone(&self.nothing) } else { Rc::new(analysis) };
         if self.blind.len() + self.careful.len() >= MOST {
             self.blind.clear();
             self.careful.clear();
         }
-        if numbers <= Numbers::Zeros && is_new {
+        // Once numbers decided about a line, they may do so about all that differ from it by numbers.
+        if numbers <= Numbers::Zeros && !self.blind.contains_key(&blind) {
             self.blind.insert(blind, Some(Rc::clone(&analysis)));
         } else {
             self.blind.insert(blind, None);
-            if numbers != Numbers::Long {
+            if numbers < Numbers::Long {
+                let careful = self.key(line, LONG);
                 self.careful.insert(careful, Rc::clone(&analysis));
             }
         }
@@ -154,27 +160,16 @@ fn is_address(text: &[u8], at: usize) -> bool {
         && !address.starts_with(b"0.")
 }
 
-/// A line without its numbers.
-pub(super) fn without_any_number(line: &[u8]) -> Vec<u8> {
-    let mut line = line.to_vec();
-    for byte in &mut line {
-        if byte.is_ascii_digit() {
-            *byte = b'1';
-        }
-    }
-    line
-}
-
 /// A needle without its numbers.
 pub(super) fn without_numbers(needle: &str) -> String {
-    String::from_utf8_lossy(&without_any_number(needle.as_bytes())).into_owned()
+    needle.chars().map(|letter| if letter.is_ascii_digit() { '1' } else { letter }).collect()
 }
 
 /// What a line says, and which of its numbers decide that.
-fn analyse(scanner: &Scanner, line: &Stripped<'_>, futile: &mut Vec<u32>) -> (Analysis, Numbers) {
+fn analyse(scanner: &Scanner, line: &Stripped<'_>, scratch: &mut Scratch) -> (Analysis, Numbers) {
     let mut analysis = Analysis::default();
-    let matching = scanner.matching(line.text, futile);
-    let mut numbers = scanner.deciding_numbers(line.text);
+    let matching = scanner.matching(line.text, scratch);
+    let mut numbers = scanner.deciding_numbers(line.text, scratch);
     for rule in &matching {
         match rule.target {
             Target::Near(entry, number) => analysis.near.push((entry, number)),

@@ -56,7 +56,7 @@ fn remembered_lines_say_what_they_would_say_by_themselves() {
             }
             for line in &lines {
                 let stripped = strip(line.as_bytes());
-                let (alone, _) = analyse(&scanner, &stripped, &mut Vec::new());
+                let (alone, _) = analyse(&scanner, &stripped, &mut Scratch::default());
                 assert_eq!(*memory.analysis(&scanner, &stripped), alone, "{line}");
                 compared += 1;
             }
