@@ -216,7 +216,7 @@ def main() -> int:
     given = parser.parse_args()
     package = os.path.abspath(given.package)
     if not all((Path(package) / "tensorrt_llm" / file).is_file() for file in FILES):
-        print(f"RESULT SKIP: {package} holds no tensorrt_llm, and the registry only a stub that fetches it from elsewhere")
+        print("RESULT SKIP: no tensorrt_llm here; PyPI has only a stub that fetches it from elsewhere")
         return 0
 
     def work() -> None:
