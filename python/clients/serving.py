@@ -17,8 +17,8 @@ from typing import Any, Iterator
 
 HOST = "127.0.0.1"
 #: Seconds until a server that does not answer `/health` counts as failed.
-START_LIMIT = 420.0
-STOP_LIMIT = 40.0
+START_LIMIT = 900.0
+STOP_LIMIT = 90.0
 
 #: A small machine, no hub, and everything on the loopback device.
 ENVIRONMENT = {

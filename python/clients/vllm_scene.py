@@ -15,6 +15,8 @@ from typing import Any
 from serving import free_port
 
 START_LIMIT = 300.0
+#: Seconds that the end of an interpreter which holds all of vLLM may take on a busy machine.
+END_LIMIT = 240.0
 #: Seconds for which a producer keeps the blocks of a request that nobody fetches.
 LEASE = 20
 
@@ -36,7 +38,7 @@ class Process:
         self.pid = pid
         self.code: int | None = None
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = END_LIMIT) -> int:
         """Waits for its end; its code, or minus the signal that ended it. Raises `Wrong` if it goes on."""
         end = time.monotonic() + seconds
         while self.code is None:
@@ -90,7 +92,7 @@ class Engine:
         """Sends a command."""
         os.write(self.commands, json.dumps({"do": what, **more}).encode() + b"\n")
 
-    def event(self, *kinds: str, seconds: float = 60.0) -> dict[str, Any]:
+    def event(self, *kinds: str, seconds: float = 120.0) -> dict[str, Any]:
         """Waits for the next event, which must be of one of these kinds."""
         end = time.monotonic() + seconds
         while b"\n" not in self.rest:
@@ -126,7 +128,7 @@ class Engine:
     def close(self, crash_allowed: bool) -> None:
         """Ends the engine in order; it must end well, and nothing may write into its cache afterwards."""
         self.do("end")
-        told = self.event("ended", seconds=60.0)
+        told = self.event("ended", seconds=END_LIMIT)
         expect(not told["changed"], f"{self.name} after its shutdown: {told['changed']}")
         for process in self.processes:
             code = process.wait()

@@ -20,7 +20,7 @@ pub(super) fn client() -> Client {
         mode.args(&["{environment}/model", "--logs", "{work}"])
             .variable("LD_LIBRARY_PATH", "{environment}/stubs")
             .variable("LD_PRELOAD", "{environment}/stubs/libcuda.so.1")
-            .limit(20 * 60)
+            .limit(60 * 60)
     };
     Client {
         name: "servers",

@@ -18,11 +18,11 @@ pub(super) fn client() -> Client {
             .variable("LD_LIBRARY_PATH", "{environment}/stubs")
             .variable("LD_PRELOAD", "{environment}/stubs/libcuda.so.1")
     };
-    let own = |name: &str, seconds: u64| {
+    let own = |name: &str| {
         let mode = Mode::new(name, Program::Own("vllm_connector.py"));
-        prepared(mode.args(&[name, "--logs", "{work}"]).limit(seconds))
+        prepared(mode.args(&[name, "--logs", "{work}"]).limit(15 * 60))
     };
-    let plain = Mode::new("loop", Program::Shared("vllm_connector_loop.py")).verdict("PASS").limit(300);
+    let plain = Mode::new("loop", Program::Shared("vllm_connector_loop.py")).verdict("PASS").limit(600);
     Client {
         name: "vllm",
         title: "vLLM connector",
@@ -31,14 +31,14 @@ pub(super) fn client() -> Client {
         prepare: Some(Prepare { revision: 1, run: |setup| environment(setup, "connector") }),
         modes: both_paths(vec![
             prepared(plain),
-            own("pull", 600),
-            own("push", 600),
-            own("tp", 600),
-            own("tp-push", 600),
-            own("gather", 600),
-            own("rejoin", 900),
-            own("release", 600),
-            own("release-push", 600),
+            own("pull"),
+            own("push"),
+            own("tp"),
+            own("tp-push"),
+            own("gather"),
+            own("rejoin"),
+            own("release"),
+            own("release-push"),
         ]),
     }
 }
