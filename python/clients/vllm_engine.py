@@ -189,7 +189,8 @@ class Engine:
 
     def command(self) -> dict[str, Any]:
         """The next command, if there is one; the end of input is one too."""
-        if b"\n" not in self.commands and select.select([0], [], [], 0.002)[0]:
+        patience = 0.002 if self.scheduler.requests else 0.02
+        if b"\n" not in self.commands and select.select([0], [], [], patience)[0]:
             piece = os.read(0, 1 << 20)
             if not piece:
                 return {"do": "end"}
