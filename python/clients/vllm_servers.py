@@ -110,6 +110,19 @@ class Pair:
         """A whole request."""
         return self.ask(question, self.fill(question))
 
+    def meet(self, question: Question, tries: int = 5) -> tuple[int, ...]:
+        """The first request between two servers. vLLM's handshake fails if the prefill server does not answer within 5 s, as
+        may be on a machine that still starts things: then it is asked again."""
+        for left in reversed(range(tries)):
+            try:
+                return self.both(question)
+            except Refused as refused:
+                if left == 0:
+                    raise
+                print(f"asking again: {refused}", flush=True)
+                time.sleep(2.0)
+        raise AssertionError("unreachable")
+
 
 def greedy(count: int) -> dict[str, Any]:
     """Settings under which the answer has that many tokens, the likeliest each time."""
@@ -139,6 +152,9 @@ def questions(pair: Pair, count: int, tokens: int, paddings: tuple[int, ...]) ->
 def tokens(pair: Pair) -> str:
     """The scenario of that name."""
     asked = questions(pair, 5, TOKENS, (0, 3, 11))
+    expect(pair.meet(asked[0]) == asked[0].tokens, "wrong tokens at the first request")
+    # The decode server counts what it has moved with its next step.
+    pair.decode.complete({"prompt": "x", **greedy(1)})
     before = pair.decode.metrics()
     for question in asked:
         got = pair.both(question)
@@ -189,7 +205,7 @@ def rejoin(pair: Pair) -> str:
     """The scenario of that name."""
     asked = questions(pair, 2, FEW_TOKENS, (3,))
     decode = pair.decode.process
-    expect(pair.both(asked[0]) == asked[0].tokens, "wrong tokens before anything was killed")
+    expect(pair.meet(asked[0]) == asked[0].tokens, "wrong tokens before anything was killed")
     stale = pair.fill(asked[1])
     pair.prefill.kill()
 
@@ -242,6 +258,7 @@ def load(pair: Pair, seed: int, requests: int = 50) -> str:
     """The scenario of that name."""
     chance = random.Random(seed)
     asked = questions(pair, 10, FEW_TOKENS, (0, 2, 5, 9, 12))
+    expect(pair.meet(asked[0]) == asked[0].tokens, "wrong tokens at the first request")
     play(pair, asked, chance, 12)
     settle(pair)
     before = {server.name: server.footprint() for server in (pair.prefill, pair.decode)}
