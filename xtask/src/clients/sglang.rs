@@ -66,7 +66,7 @@ pub(super) fn with_notifications() -> Client {
         name: "sglang-0.5.16",
         title: "SGLang",
         version: "0.5.16",
-        packages: vec![Packages::File("sglang-requirements.txt"), Packages::Alone(&["sglang==0.5.16"])],
+        packages: vec![Packages::File("sglang-requirements.txt"), Packages::Alone(&["sglang==0.5.16", "transformers==5.12.1"])],
         prepare: None,
         modes: both_paths(vec![
             mode("notifications", &[]),

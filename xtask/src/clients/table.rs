@@ -7,6 +7,8 @@ use anyhow::{Result, ensure};
 use super::run::Verdict;
 
 const COLUMNS: [&str; 6] = ["client", "version", "mode", "stock wheel", "kvferry", "time"];
+/// The column of the stock package.
+const STOCK: usize = 3;
 /// Longest reason that a cell holds; the log has it all.
 const MOST_CHARS: usize = 100;
 
@@ -84,6 +86,7 @@ fn straight(rows: &[Cells]) -> String {
 
 /// A page with the rows in its table: those of the same client, version and mode are replaced, others are added behind
 /// their client's. Of the clients in `whole` (title, version), rows that are not among the new ones go.
+/// Where the stock package was not asked this time, its cell stays.
 ///
 /// # Errors
 /// The page has no such table.
@@ -102,8 +105,11 @@ pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<St
         let of_whole = whole.iter().any(|(title, version)| row[0] == *title && row[1] == *version);
         !of_whole || new.iter().any(|other| same(row, other, 3))
     });
-    for row in new {
+    for mut row in new {
         if let Some(at) = old.iter().position(|other| same(other, &row, 3)) {
+            if row[STOCK].is_empty() {
+                row[STOCK] = std::mem::take(&mut old[at][STOCK]);
+            }
             old[at] = row;
         } else {
             let behind = |columns| old.iter().rposition(|other| same(other, &row, columns));

@@ -51,6 +51,10 @@ fn rows_take_their_places_in_a_page() {
         modes(&some),
         ["One/plain pass", "One/tcp pass", "One/kill pass", "Two/gpu not run: no GPU", "Three/plain pass"]
     );
+    let stock = |page: &str| page.lines().filter_map(cells).nth(2).map(|cells| cells[3].clone());
+    let ours = [row("One", "plain", Verdict::Unknown, Verdict::Failed("FAIL".to_owned()))];
+    let again = put(&page, &ours, &[]).expect("page");
+    assert_eq!((modes(&again)[0].as_str(), stock(&again).as_deref()), ("One/plain FAIL", Some("pass")));
     assert!(some.starts_with("# Page\n\n| client") && some.ends_with("|\n\nMore.\n"), "{some}");
 
     // All modes of One were run: what it no longer has goes.
