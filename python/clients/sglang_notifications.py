@@ -13,7 +13,11 @@ from __future__ import annotations
 import os
 import sys
 
-import sglang_client
+# Python looks first where this file lies, and there are programs with names that SGLang imports from packages.
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
+
+import sglang_client  # noqa: E402
 
 
 def publish_context(options, mode, tp, pp, tp_rank, pp_rank):

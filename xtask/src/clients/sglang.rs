@@ -56,6 +56,20 @@ pub(super) fn client() -> Client {
     }
 }
 
+/// What 0.5.16 wants in another version than the current release, or besides.
+const OLDER: [&str; 10] = [
+    "sglang==0.5.16",
+    "transformers==5.12.1",
+    "huggingface_hub==1.33.0",
+    "tokenizers==0.22.2",
+    "httpx==0.28.1",
+    "httpcore==1.0.9",
+    "distro==1.9.0",
+    "jiter==0.19.0",
+    "sniffio==1.3.1",
+    "xgrammar==0.2.9",
+];
+
 /// The last release whose decode side is told by notifications of `nixl`.
 pub(super) fn with_notifications() -> Client {
     let mode = |name: &str, args: &[&str]| {
@@ -66,7 +80,7 @@ pub(super) fn with_notifications() -> Client {
         name: "sglang-0.5.16",
         title: "SGLang",
         version: "0.5.16",
-        packages: vec![Packages::File("sglang-requirements.txt"), Packages::Alone(&["sglang==0.5.16", "transformers==5.12.1"])],
+        packages: vec![Packages::File("sglang-requirements.txt"), Packages::Alone(&OLDER)],
         prepare: None,
         modes: both_paths(vec![
             mode("notifications", &[]),
