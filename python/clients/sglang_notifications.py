@@ -48,7 +48,6 @@ def publish_context(options, mode, tp, pp, tp_rank, pp_rank):
     publish_context.ranks = ranks
     dp_attention._ATTN_DP_SIZE, dp_attention._ATTN_DP_RANK = 1, 0
     parallel_state._PP = sglang_client.FileGroup(options.workdir, tp_rank, pp_rank, pp)
-    with_ranks(options)
     return arguments
 
 
@@ -68,11 +67,18 @@ def with_ranks(options):
     nixl.NixlKVSender = Sender
 
 
+def run_prefill(options, plan, result):
+    """The client program's, which takes the sender from the module when it starts."""
+    with_ranks(options)
+    run_prefill.original(options, plan, result)
+
+
 def main() -> int:
     """Puts in what differs, and runs the client program."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
     sglang_client.publish_context = publish_context
+    run_prefill.original, sglang_client.run_prefill = sglang_client.run_prefill, run_prefill
     # What it starts as its workers.
     sglang_client.__file__ = os.path.abspath(__file__)
     return sglang_client.main()
