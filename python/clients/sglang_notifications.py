@@ -51,9 +51,9 @@ def publish_context(options, mode, tp, pp, tp_rank, pp_rank):
     return arguments
 
 
-def with_ranks(options):
-    """Gives the sender the arguments that only that release has."""
-    from sglang.srt.disaggregation import nixl
+def differences(options):
+    """Gives the sender the arguments that only that release has, and the rows of metadata a way to become empty."""
+    from sglang.srt.disaggregation import nixl, utils
 
     class Sender(nixl.NixlKVSender):
         """Its own, told to which ranks it sends."""
@@ -65,12 +65,23 @@ def with_ranks(options):
             super().send(kv_indices, state_indices)
 
     nixl.NixlKVSender = Sender
+    # As its decode scheduler does with a row that it gives back.
+    utils.MetadataBuffers.clear_slot = lambda self, row: self.bootstrap_room[row].zero_()
+
+
+originals = {}
 
 
 def run_prefill(options, plan, result):
     """The client program's, which takes the sender from the module when it starts."""
-    with_ranks(options)
-    run_prefill.original(options, plan, result)
+    differences(options)
+    originals["prefill"](options, plan, result)
+
+
+def run_decode(options, plan, result):
+    """The client program's."""
+    differences(options)
+    originals["decode"](options, plan, result)
 
 
 def main() -> int:
@@ -78,7 +89,8 @@ def main() -> int:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
     sglang_client.publish_context = publish_context
-    run_prefill.original, sglang_client.run_prefill = sglang_client.run_prefill, run_prefill
+    originals.update(prefill=sglang_client.run_prefill, decode=sglang_client.run_decode)
+    sglang_client.run_prefill, sglang_client.run_decode = run_prefill, run_decode
     # What it starts as its workers.
     sglang_client.__file__ = os.path.abspath(__file__)
     return sglang_client.main()

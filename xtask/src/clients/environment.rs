@@ -122,8 +122,16 @@ impl<'a> Setup<'a> {
             fs::write(&stamp, wanted).with_context(|| format!("can't write {}", stamp.display()))?;
         }
         if self.owner == Owner::Ours {
-            let ours =
-                ["--reinstall-package", "kvferry", "--reinstall-package", "kvferry-nixl"].map(OsStr::new);
+            // Copies of their own, not links into the cache: whoever tries something out in an environment's files must not
+            // change another's.
+            let ours = [
+                "--quiet",
+                "--no-cache",
+                "--link-mode=copy",
+                "--reinstall-package=kvferry",
+                "--reinstall-package=kvferry-nixl",
+            ]
+            .map(OsStr::new);
             self.uv(&[&ours[..], &[wheels.native.as_os_str(), wheels.nixl.as_os_str()]].concat())?;
         }
         let owner = self.ask("import nixl; print(getattr(nixl, '__kvferry__', False), nixl.__file__)")?;
