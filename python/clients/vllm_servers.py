@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -25,8 +26,9 @@ from serving import Refused, Server, ServingError, chosen_path, ours
 #: Layers x (K and V) x heads x size of a head x bytes of a value: what a token of the model takes in the cache.
 BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 4
 BLOCK = 32
-#: Seconds for which the prefill server keeps the blocks of a request that nobody fetches.
-LEASE = 10
+#: Seconds for which the prefill server keeps the blocks of a request that nobody fetches. vLLM gives them to others then, and a
+#: decode server that stood still for as long reads what is theirs: wrong tokens, whatever carried them.
+LEASE = 60
 #: Two tokens of a prompt's answer must differ by this much in log probability, so that rounding can't swap them.
 MARGIN = 0.02
 TOKENS, FEW_TOKENS = 32, 12
@@ -318,7 +320,7 @@ def one(pair: Pair, tally: Tally, question: Question, fate: float, moment: float
         tally.add("whole", "" if got == question.tokens else f"{got} instead of {question.tokens}")
 
 
-def settle(pair: Pair, seconds: float = 60.0) -> None:
+def settle(pair: Pair, seconds: float = 240.0) -> None:
     """Waits until no block of either server is in use. A server looks at its leases when it has something to do: it gets a
     token to compute now and then."""
     end = time.monotonic() + seconds
@@ -348,6 +350,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261130, help="of the random choices of the load")
     parser.add_argument("--logs", type=Path, help="where the servers' logs go; a temporary folder otherwise")
     arguments = parser.parse_args()
+    # So that an end from outside takes the servers along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     logs = arguments.logs or Path(tempfile.mkdtemp(prefix="vllm-servers-"))
     logs.mkdir(parents=True, exist_ok=True)
     scenarios: dict[str, Callable[[Pair], str]] = {
