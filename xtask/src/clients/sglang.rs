@@ -70,7 +70,8 @@ const OLDER: [&str; 10] = [
     "xgrammar==0.2.9",
 ];
 
-/// The last release whose decode side is told by notifications of `nixl`.
+/// The last release whose decode side is told by notifications of `nixl`. Its tags do not tell pipeline stages apart, so that a
+/// decode rank without stages waits for ever, whoever carries them: no mode has stages.
 pub(super) fn with_notifications() -> Client {
     let mode = |name: &str, args: &[&str]| {
         let mode = Mode::new(name, Program::Own("sglang_notifications.py"));
@@ -86,7 +87,7 @@ pub(super) fn with_notifications() -> Client {
             mode("notifications", &[]),
             mode("notifications-states", &["--states", "swa,dsa,mamba"]),
             mode("notifications-tp2-to-tp1", &["--prefill-tp", "2"]),
-            mode("notifications-pp2-to-pp1-mla", &["--prefill-pp", "2", "--mla"]),
+            mode("notifications-mla-prefix", &["--mla", "--prefill-tp", "2", "--prefix"]),
         ]),
     }
 }
