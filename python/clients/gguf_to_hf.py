@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy
-from gguf import Gguf, GgufError
+from gguf_file import Gguf, GgufError
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
 
-from gguf import Gguf, GgufError  # noqa: E402
+from gguf_file import Gguf, GgufError  # noqa: E402
 
 U32, STRING, ARRAY = 4, 8, 9
 
