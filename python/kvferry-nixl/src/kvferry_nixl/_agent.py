@@ -175,7 +175,8 @@ class nixlAgent:
             raise nixlNotSupportedError.of(f"{kind.name} is registered with the backend UCX; others transfer nothing")
         engine, rows = self._agent, descs._rows()
         self._kept.add(lambda: call(self._agent._notifications))
-        full = _with_bytes(rows)
+        # Memory of a GPU asks for a driver, whether it has bytes or not.
+        full = _with_bytes(rows) if kind == _DRAM else None
         ids = call(engine._register_raw, KINDS[int(kind)], rows if full is None else rows[full])
         if full is not None:
             # What has no bytes counts as registered and is nothing to the engine.
