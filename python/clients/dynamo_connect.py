@@ -7,14 +7,13 @@ Needs `ai-dynamo-runtime` (without its dependencies), torch, numpy and pydantic.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import sys
 import time
 from typing import Any
 
-from sides import Failed, Side, Worker, pattern, run, same, serve, until
+from sides import Failed, Side, Worker, one_by_one, parser, pattern, run, same, serve, until
 
 SIZES = (1, 4096, 1 << 20, (3 << 20) + 17)
 LARGE = 192 << 20
@@ -201,18 +200,8 @@ def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         serve(End(), int(sys.argv[3]))
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that all may take")
-    given = parser.parse_args()
-
-    def work() -> None:
-        for mode in given.mode:
-            print(f"{mode}: {MODES[mode]()}", flush=True)
-            for side in list(Side.alive):
-                side.end()
-
-    return run(work, given.limit)
+    given = parser(__doc__, MODES).parse_args()
+    return run(lambda: one_by_one(MODES, given.mode), given.limit)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ peer-to-peer use (WRITE into a peer's buffer). Needs `lmcache` (without its depe
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import threading
@@ -16,7 +15,7 @@ import time
 from typing import Any
 
 import numpy
-from sides import Failed, Side, Worker, aligned, free_port, pattern, run, same, serve
+from sides import Failed, Side, Worker, aligned, free_port, one_by_one, parser, pattern, run, same, serve
 
 PAGE = 64 << 10
 PAGES = 1024
@@ -342,18 +341,8 @@ def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         serve({"mp": Mp, "pd": Pd}[sys.argv[2]](), int(sys.argv[3]))
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that all may take")
-    given = parser.parse_args()
-
-    def work() -> None:
-        for mode in given.mode:
-            print(f"{mode}: {MODES[mode]()}", flush=True)
-            for side in list(Side.alive):
-                side.end()
-
-    return run(work, given.limit)
+    given = parser(__doc__, MODES).parse_args()
+    return run(lambda: one_by_one(MODES, given.mode), given.limit)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ possible to say when what happens. Needs `ray` with what it depends on, torch an
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import shutil
@@ -28,7 +27,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray  # noqa: E402
 import torch  # noqa: E402
-from sides import Failed, pattern, run, until  # noqa: E402
+from sides import Failed, one_by_one, parser, pattern, run, until  # noqa: E402
 
 LARGE = 160 << 20
 
@@ -382,21 +381,14 @@ def cluster(work: Callable[[], None], **variables: str) -> None:
 
 def main() -> int:
     """Runs the modes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that all may take")
-    given = parser.parse_args()
-
-    def chosen(modes: list[str]) -> None:
-        for mode in modes:
-            print(f"{mode}: {MODES[mode]()}", flush=True)
+    given = parser(__doc__, MODES).parse_args()
 
     def work() -> None:
         plain = [mode for mode in given.mode if mode != "eviction"]
         if plain:
-            cluster(lambda: chosen(plain))
+            cluster(lambda: one_by_one(MODES, plain))
         if "eviction" in given.mode:
-            cluster(lambda: chosen(["eviction"]), RAY_NIXL_REMOTE_AGENT_CACHE_MAXSIZE="2")
+            cluster(lambda: one_by_one(MODES, ["eviction"]), RAY_NIXL_REMOTE_AGENT_CACHE_MAXSIZE="2")
 
     return run(work, given.limit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pickle
 import signal
@@ -12,7 +13,7 @@ import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 import numpy
 
@@ -162,6 +163,22 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
         if time.monotonic() > end:
             raise Failed(f"{what}: not within {seconds:g} s")
         time.sleep(0.002)
+
+
+def parser(description: Optional[str], modes: Mapping[str, Any]) -> argparse.ArgumentParser:
+    """The arguments that each program takes."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--mode", nargs="+", choices=modes, default=list(modes))
+    made.add_argument("--limit", type=float, default=600.0, help="seconds that all may take")
+    return made
+
+
+def one_by_one(modes: Mapping[str, Callable[..., str]], chosen: Iterable[str], *arguments: Any) -> None:
+    """Runs modes, each with processes of its own, and prints what each says."""
+    for mode in chosen:
+        print(f"{mode}: {modes[mode](*arguments)}", flush=True)
+        for side in list(Side.alive):
+            side.end()
 
 
 def run(work: Callable[[], None], limit: float) -> int:

@@ -13,7 +13,6 @@ rest, a logger and a marker for a profiler, is stood in for.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import logging
 import os
@@ -24,7 +23,7 @@ import types
 from pathlib import Path
 
 import numpy
-from sides import PAGE, Failed, Side, Worker, aligned, pattern, run, same, serve
+from sides import PAGE, Failed, Side, Worker, aligned, one_by_one, parser, pattern, run, same, serve
 
 FILES = ("_torch/disaggregation/base/agent.py", "_torch/disaggregation/nixl/_agent_py.py")
 SIZE = 64 << 20
@@ -209,23 +208,14 @@ def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         serve(Agent(), int(sys.argv[3]))
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--package", default=sysconfig.get_path("purelib"), help="folder that holds tensorrt_llm/")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that all may take")
-    given = parser.parse_args()
+    arguments = parser(__doc__, MODES)
+    arguments.add_argument("--package", default=sysconfig.get_path("purelib"), help="folder that holds tensorrt_llm/")
+    given = arguments.parse_args()
     package = os.path.abspath(given.package)
     if not all((Path(package) / "tensorrt_llm" / file).is_file() for file in FILES):
         print("RESULT SKIP: no tensorrt_llm here; PyPI has only a stub that fetches it from elsewhere")
         return 0
-
-    def work() -> None:
-        for mode in given.mode:
-            print(f"{mode}: {MODES[mode](package)}", flush=True)
-            for side in list(Side.alive):
-                side.end()
-
-    return run(work, given.limit)
+    return run(lambda: one_by_one(MODES, given.mode, package), given.limit)
 
 
 if __name__ == "__main__":
