@@ -268,6 +268,7 @@ pub(crate) fn exec(workspace: &Workspace, options: &Options) -> Result<ExitCode>
         None => wheel::build(workspace)?,
     };
     process::adopt_orphans().context("can't take in orphaned processes")?;
+    process::end_with_descendants().context("can't listen for signals")?;
     let mut rows = Vec::new();
     for client in &chosen {
         rows.extend(run_client(workspace, client, &clients, &wheels, options.stock)?);

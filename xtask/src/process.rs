@@ -3,11 +3,21 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Whether this process was asked to end, so that nothing may be started any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// How often the processes that are left are looked for; longer than starting one takes.
+const LOOK: Duration = Duration::from_millis(50);
+/// Looks before giving up on processes that can't be killed, as they wait for a disk.
+const MOST_LOOKS: usize = 100;
 
 /// What a command left.
 pub(crate) struct Finished {
@@ -53,6 +63,9 @@ pub(crate) fn run_with(
     limit: Duration,
     mut show: impl FnMut(&Line),
 ) -> io::Result<Finished> {
+    if ENDING.load(Ordering::SeqCst) {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (sender, receiver) = mpsc::channel();
     if let Some(pipe) = child.stdout.take() {
@@ -126,6 +139,25 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 pub(crate) fn end_orphans() -> usize {
     let pids = descendants(std::process::id());
     pids.into_iter().filter(|pid| runs(*pid) && kill_process(*pid, Signal::KILL).is_ok()).count()
+}
+
+/// When this process is asked to end (SIGINT, SIGTERM, SIGHUP), all that descend from it are killed first, also those in
+/// sessions of their own, which a terminal's Ctrl-C does not reach. With [`adopt_orphans`] none can slip away.
+pub(crate) fn end_with_descendants() -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        ENDING.store(true, Ordering::SeqCst);
+        for _ in 0..MOST_LOOKS {
+            thread::sleep(LOOK);
+            if end_orphans() == 0 {
+                break;
+            }
+        }
+        // As shells tell of who was ended by a signal.
+        std::process::exit(128 + signal);
+    });
+    Ok(())
 }
 
 /// Whether a process is there and not yet waiting to be asked for its end.

@@ -47,6 +47,32 @@ fn the_parent_is_found_behind_any_name() {
     assert_eq!(parent_in("nonsense"), None);
 }
 
+/// This test runs itself once more, as the process that is asked to end.
+#[test]
+fn who_is_asked_to_end_takes_its_descendants_along() {
+    const ROLE: &str = "KVFERRY_TEST_ASKED_TO_END";
+    if std::env::var_os(ROLE).is_some() {
+        adopt_orphans().expect("adopt");
+        end_with_descendants().expect("handler");
+        shell("setsid sleep 600 >/dev/null 2>&1 & echo runs $!; sleep 600", Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    let mut asked = Command::new(std::env::current_exe().expect("this program"))
+        .args(["process::tests::who_is_asked_to_end_takes_its_descendants_along", "--exact", "--nocapture"])
+        .env(ROLE, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program");
+    let lines = BufReader::new(asked.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let pid = lines.filter_map(|line| line.rsplit_once("runs ")?.1.parse().ok()).next();
+    let pid = Pid::from_raw(pid.expect("no process was started")).expect("pid");
+    assert!(runs(pid));
+    kill_process(Pid::from_child(&asked), Signal::TERM).expect("kill");
+    assert_eq!(asked.wait().expect("wait").code(), Some(128 + SIGTERM));
+    assert!(!runs(pid), "the process in a session of its own still runs");
+}
+
 #[test]
 fn orphans_are_adopted() {
     adopt_orphans().expect("adopt");
