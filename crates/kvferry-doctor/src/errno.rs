@@ -55,11 +55,11 @@ const TABLE: &[(u16, &str, &str)] = &[
 /// Other names of the same errors.
 const ALIASES: &[(&str, &str)] = &[("EWOULDBLOCK", "EAGAIN"), ("ENOTSUP", "EOPNOTSUPP")];
 
-/// A number that is said to be an error: `[12]`, `(22)`, `errno: 110`, `error 14`, `err(-11)`, `rc=-12`,
-/// `ret -22`.
+/// A number that is said to be an error: `errno: 110`, `error 14`, `err(-11)`, `rc=-12`, `ret -22`; or `[12]`, `(22)`. The
+/// beginning of an address is none.
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        r"(?:\b(?:errno|err|error|rc|ret|status|returned)\b\s?(?:code)?\s?[:=(]{0,2}\s?|[\[(])-?(\d{1,3})(?:[\])]|\W|$)",
+        r"\b(?:errno|err|error|rc|ret|status|returned)\b\s?(?:code)?\s?[:=(]{0,2}\s?-?(\d{1,3})(?:[^\w.:]|[.:](?:\W|$)|$)|\[-?(\d{1,3})\]|\(-?(\d{1,3})\)",
     )
 });
 static NAME: LazyLock<Regex> = LazyLock::new(|| compile(r"\bE[A-Z0-9]{3,14}\b"));
@@ -81,7 +81,8 @@ static TEXT: LazyLock<AhoCorasick> = LazyLock::new(|| {
 pub(crate) fn find(line: &[u8]) -> Option<&'static str> {
     by_words(line).or_else(|| {
         NUMBER.captures_iter(line).find_map(|found| {
-            let number: u16 = std::str::from_utf8(found.get(1)?.as_bytes()).ok()?.parse().ok()?;
+            let digits = (1..found.len()).find_map(|group| found.get(group))?;
+            let number: u16 = std::str::from_utf8(digits.as_bytes()).ok()?.parse().ok()?;
             TABLE.iter().find(|(known, _, _)| *known == number).map(|(_, name, _)| *name)
         })
     })

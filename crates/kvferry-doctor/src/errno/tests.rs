@@ -19,6 +19,12 @@ fn errors_are_read_by_text_name_and_number() {
         ("length 14 of 22 pages", None),
         ("ERROR EngineCore died", None),
         ("port (999)", None),
+        ("error 14: no more words", Some("EFAULT")),
+        ("the call returned -22.", Some("EINVAL")),
+        ("no route to [10.0.1.7]:4711", None),
+        ("peer (12.0.0.1:4711) left", None),
+        ("error: 110.1.2.3:80 does not answer", None),
+        ("[22 of 64 pages]", None),
     ] {
         assert_eq!(find(line.as_bytes()), name, "{line}");
     }
