@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind};
 use memchr::memrchr;
 
+use self::matching::Words;
 use self::reading::Reading;
 use super::{Clock, Fuzzy, Level};
 use crate::catalogue::{Catalogue, Entry};
@@ -152,12 +153,10 @@ pub(crate) struct Scan {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     rules: Vec<Rule>,
-    /// For each needle the rules that it may start.
-    starts: Vec<Vec<u32>>,
+    /// The rules' needles.
+    words: Words,
     /// Needles, traceback, hints.
     with_hints: AhoCorasick,
-    /// The same without hints.
-    without_hints: AhoCorasick,
     roles: Vec<Role>,
     own: Vec<bool>,
     discriminators: Vec<Vec<Condition>>,
@@ -193,9 +192,8 @@ impl Scanner {
                 by_needle.entry(needle.clone()).or_default().push(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
-        let needles: Vec<&str> = by_needle.keys().map(String::as_str).collect();
-        let without: Vec<&str> = needles.iter().copied().chain([TRACEBACK]).collect();
-        let with: Vec<&str> = without.iter().chain(HINTS).copied().collect();
+        let words = Words::new(by_needle);
+        let with: Vec<&str> = words.iter().chain([TRACEBACK]).chain(HINTS.iter().copied()).collect();
         let condition = |condition: &Discriminator| Condition {
             errno: condition.errno.iter().filter_map(|name| errno::canonical(name)).collect(),
             line: condition.line.as_deref().map(crate::rule::compile),
@@ -219,8 +217,7 @@ impl Scanner {
         let entries = catalogue.entries();
         Self {
             with_hints: automaton(&with),
-            without_hints: automaton(&without),
-            starts: by_needle.into_values().collect(),
+            words,
             rules,
             roles: entries.iter().map(|entry| entry.side.role).collect(),
             own: entries.iter().map(|entry| entry.record.repo == OWN_REPO).collect(),

@@ -55,7 +55,7 @@ pub(super) struct Memory {
     /// By the line without long numbers.
     careful: HashMap<u64, Rc<Analysis>>,
     text: Vec<u8>,
-    scratch: Scratch,
+    pub(super) scratch: Scratch,
     /// What most lines say.
     nothing: Rc<Analysis>,
 }

@@ -82,14 +82,15 @@ impl<'a> Reading<'a> {
         let block = &*clean(block);
         // A message by itself needs no word that makes a line of a log stand out.
         let is_message = is_all && count_lines(block) <= MESSAGE_LINES;
+        self.memory.scratch.narrow(self.scanner);
         let mut at = 0;
         while at < block.len() {
             if !self.tracebacks.any_open() && self.pending.is_none() && !is_message {
                 // Nothing hangs on the next lines: on to the first that holds a needle.
-                let automaton = if self.hints < MOST_HINTS {
+                let automaton = if self.keeps_unknown() {
                     &self.scanner.with_hints
                 } else {
-                    &self.scanner.without_hints
+                    &self.memory.scratch.words(self.scanner).automaton
                 };
                 let Some(hit) = automaton.find(Input::new(block).range(at..)) else { break };
                 let start = memrchr(b'\n', &block[at..hit.start()]).map_or(at, |end| at + end + 1);
@@ -263,23 +264,29 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Whether there is still room for lines that fit no rule.
+    fn keeps_unknown(&self) -> bool {
+        self.hints < MOST_HINTS && self.scan.unknown.len() < MOST_UNKNOWN
+    }
+
     fn keep_unknown(&mut self, line: &Stripped<'_>) {
-        let unknown = &mut self.scan.unknown;
         // What a logger calls information is no failure in unknown words.
         let is_information = line.level == Some(Level::Info);
-        if is_information
-            || self.hints >= MOST_HINTS
-            || unknown.len() >= MOST_UNKNOWN
-            || line.text.trim_ascii().is_empty()
-        {
+        if is_information || !self.keeps_unknown() || line.text.trim_ascii().is_empty() {
             return;
         }
         self.hints += 1;
         let text: Vec<u8> =
             line.text.iter().copied().filter(|byte| !byte.is_ascii_digit()).take(LONGEST_TEXT).collect();
         if self.seen_unknown.insert(text) {
-            unknown.push(Place { file: self.file, line: self.line + 1, text: excerpt(line.text) });
+            self.scan.unknown.push(Place { file: self.file, line: self.line + 1, text: excerpt(line.text) });
         }
+    }
+
+    /// Whether a line of a log is looked at for what it holds, other than by what all errors have in common.
+    #[cfg(test)]
+    pub(super) fn looks_for(&self, line: &[u8]) -> bool {
+        self.memory.scratch.words(self.scanner).automaton.is_match(line)
     }
 
     pub(super) fn finish(&mut self) {

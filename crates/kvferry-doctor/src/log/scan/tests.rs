@@ -72,3 +72,42 @@ fn a_line_without_end_is_read_in_bounded_memory() {
     let scan = scan(&log);
     assert_eq!(scan.findings.len(), 1);
 }
+
+/// Words of a rule, each line with others around them, so that none is remembered.
+fn strangers() -> String {
+    let name = |n: u32| -> String { format!("{n:b}").replace('0', "x").replace('1', "y") };
+    (0..200_000)
+        .map(|n| format!("ERROR {}: the pump failed to start, address not available\n", name(n)))
+        .collect()
+}
+
+#[test]
+fn words_of_rules_that_were_given_up_are_not_looked_for_and_others_still_are() {
+    let mut log = strangers();
+    assert!(log.len() > 9 * BLOCK);
+    log.push_str("E0821 10:11:12.123456 1 a.cpp:1] address is null (register.null)\n");
+    let scanner = Scanner::new(Catalogue::built_in());
+    let mut scan = Scan::default();
+    let mut reading = Reading::new(&scanner, 0, &mut scan);
+    let looks = |reading: &Reading<'_>, text: &str| reading.looks_for(text.as_bytes());
+    let (stranger, error) =
+        ("the pump failed to start, address not available", "address is null (register.null)");
+    assert!(looks(&reading, stranger), "the test needs a line that holds a word of some rule");
+    for block in log.split_inclusive('\n').collect::<Vec<_>>().chunks(16_000) {
+        reading.block(block.concat().as_bytes(), false);
+    }
+    assert!(!looks(&reading, stranger));
+    assert!(looks(&reading, error));
+    reading.finish();
+    assert_eq!(scan.findings.len(), 1);
+    assert_eq!(scan.findings[0].places[0].line, 200_001);
+}
+
+#[test]
+fn a_word_goes_with_the_last_of_its_rules() {
+    let words = Words::new([("one".to_owned(), vec![0]), ("two".to_owned(), vec![0, 1])]);
+    let left = words.without(|rule| rule == 0);
+    assert_eq!(left.iter().collect::<Vec<_>>(), ["two"]);
+    assert!(left.automaton.is_match("TRACEBACK (most recent call last):"));
+    assert_eq!(words.without(|_| true).iter().count(), 0);
+}
