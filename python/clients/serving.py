@@ -124,11 +124,23 @@ class Server:
                 raise ServingError(f"{self.name} ended with {code} as it started: {self.last_words()}")
             try:
                 if self.request("GET", "/health", timeout=5.0)[0] == 200:
+                    self.unpin()
                     return
             except OSError:
                 pass
             time.sleep(0.25)
         raise ServingError(f"{self.name} does not answer after {START_LIMIT:.0f} s: {self.last_words()}")
+
+    def unpin(self) -> None:
+        """Lets every thread of the server run on any core. vLLM's connector binds a worker on a CPU to the last core of the
+        machine: those of two servers would share it, and as a worker that waits yields in a loop, one would stand still
+        for up to a minute while the other computes."""
+        for process in self.processes():
+            for thread in Path(f"/proc/{process}/task").glob("*"):
+                try:
+                    os.sched_setaffinity(int(thread.name), os.sched_getaffinity(0))
+                except ProcessLookupError:
+                    continue
 
     def last_words(self) -> str:
         """The last line of the log that says something about an error."""
