@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Whether this process was asked to end, so that nothing may be started any more.
+/// Whether this process was asked to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// How often the processes that are left are looked for; longer than starting one takes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -63,9 +63,7 @@ pub(crate) fn run_with(
     limit: Duration,
     mut show: impl FnMut(&Line),
 ) -> io::Result<Finished> {
-    if ENDING.load(Ordering::SeqCst) {
-        return Err(io::ErrorKind::Interrupted.into());
-    }
+    stay_if_ending();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (sender, receiver) = mpsc::channel();
     if let Some(pipe) = child.stdout.take() {
@@ -102,7 +100,16 @@ pub(crate) fn run_with(
             kill_tree(&mut child)?;
         }
     }
-    Ok(Finished { status: child.wait()?, timed_out, stdout, output })
+    let status = child.wait()?;
+    stay_if_ending();
+    Ok(Finished { status, timed_out, stdout, output })
+}
+
+/// Starts and tells nothing any more once this process was asked to end: the thread that ends it is at work.
+fn stay_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
+    }
 }
 
 fn read_lines<R: Read + Send + 'static>(pipe: R, sender: Sender<Line>, wrap: fn(String) -> Line) {
