@@ -181,6 +181,14 @@ def one_by_one(modes: Mapping[str, Callable[..., str]], chosen: Iterable[str], *
             side.end()
 
 
+def in_short(error: Exception) -> str:
+    """An error in one line. The text of some holds a whole traceback, whose last line says most."""
+    if isinstance(error, Failed):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1]}" if lines else repr(error)
+
+
 def run(work: Callable[[], None], limit: float) -> int:
     """Runs a program's work, says the verdict and returns the exit code. Nothing outlives it."""
     begun = time.monotonic()
@@ -201,7 +209,7 @@ def run(work: Callable[[], None], limit: float) -> int:
     except Exception as error:
         if not isinstance(error, Failed):
             traceback.print_exc()
-        print(f"RESULT FAIL: {error if isinstance(error, Failed) else repr(error)}", flush=True)
+        print(f"RESULT FAIL: {in_short(error)}", flush=True)
         return 1
     finally:
         timer.cancel()

@@ -36,9 +36,9 @@ impl Row {
     }
 
     fn cells(&self) -> Cells {
-        let took = match self.took {
-            Duration::ZERO => String::new(),
-            took => format!("{:.0} s", took.as_secs_f64()),
+        let took = match self.ours {
+            Verdict::Passed | Verdict::Failed(_) => format!("{:.0} s", self.took.as_secs_f64()),
+            Verdict::NotRun(_) | Verdict::Unknown => String::new(),
         };
         let verdicts = [&self.stock, &self.ours].map(cell);
         let [stock, ours] = verdicts;

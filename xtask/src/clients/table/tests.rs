@@ -1,8 +1,7 @@
 use super::*;
 
 fn row(client: &'static str, mode: &str, stock: Verdict, ours: Verdict) -> Row {
-    let took =
-        if matches!(ours, Verdict::NotRun(_)) { Duration::ZERO } else { Duration::from_millis(31_400) };
+    let took = Duration::from_millis(31_400);
     Row { client, version: "1.0", mode: mode.to_owned(), stock, ours, took }
 }
 
