@@ -52,7 +52,9 @@ def mark_version() -> None:
     marked, count = re.subn(rf"(?m)^Version: {re.escape(VERSION)}$", f"Version: {VERSION}{MARK}", metadata)
     if count != 1:
         raise Unavailable(f"{old} does not name the version {VERSION}")
-    (old / "METADATA").write_text(marked, encoding="utf-8")
+    # A new file: the old one is a link to that of the installer's cache, which other environments are made from.
+    (old / "METADATA.marked").write_text(marked, encoding="utf-8")
+    (old / "METADATA.marked").replace(old / "METADATA")
     old.rename(new)
 
 
