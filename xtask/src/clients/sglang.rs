@@ -71,7 +71,8 @@ const OLDER: [&str; 10] = [
 ];
 
 /// The last release whose decode side is told by notifications of `nixl`. Its tags do not tell pipeline stages apart, so that a
-/// decode rank without stages waits for ever, whoever carries them: no mode has stages.
+/// decode rank without stages waits for ever, whoever carries them; and a dummy rank whose pages decode has already asks for a
+/// transfer without blocks, which any `nixl` refuses. No mode has stages, and none a dummy rank with prefixes.
 pub(super) fn with_notifications() -> Client {
     let mode = |name: &str, args: &[&str]| {
         let mode = Mode::new(name, Program::Own("sglang_notifications.py"));
@@ -87,7 +88,8 @@ pub(super) fn with_notifications() -> Client {
             mode("notifications", &[]),
             mode("notifications-states", &["--states", "swa,dsa,mamba"]),
             mode("notifications-tp2-to-tp1", &["--prefill-tp", "2"]),
-            mode("notifications-mla-prefix", &["--mla", "--prefill-tp", "2", "--prefix"]),
+            mode("notifications-mla", &["--mla", "--prefill-tp", "2"]),
+            mode("notifications-prefix", &["--prefix"]),
         ]),
     }
 }
