@@ -55,6 +55,10 @@ const TABLE: &[(u16, &str, &str)] = &[
 /// Other names of the same errors.
 const ALIASES: &[(&str, &str)] = &[("EWOULDBLOCK", "EAGAIN"), ("ENOTSUP", "EOPNOTSUPP")];
 
+/// Who counts errors in numbers of its own: `CUDA error 2`, `exit status 1`, `vendor err 5`.
+const OTHERS: &[&str] =
+    &["acl", "cuda", "exit", "grpc", "hccl", "hip", "http", "mpi", "nccl", "rccl", "vend", "vendor"];
+
 /// A number that is said to be an error: `errno: 110`, `error 14`, `err(-11)`, `rc=-12`, `ret -22`; or `[12]`, `(22)`. The
 /// beginning of an address is none.
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
@@ -81,11 +85,22 @@ static TEXT: LazyLock<AhoCorasick> = LazyLock::new(|| {
 pub(crate) fn find(line: &[u8]) -> Option<&'static str> {
     by_words(line).or_else(|| {
         NUMBER.captures_iter(line).find_map(|found| {
+            if is_of_another(&line[..found.get(0)?.start()]) {
+                return None;
+            }
             let digits = (1..found.len()).find_map(|group| found.get(group))?;
             let number: u16 = std::str::from_utf8(digits.as_bytes()).ok()?.parse().ok()?;
             TABLE.iter().find(|(known, _, _)| *known == number).map(|(_, name, _)| *name)
         })
     })
+}
+
+/// Whether the word that a line ends with so far names one who counts errors in numbers of its own.
+fn is_of_another(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    let letters = line.iter().rev().take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let word = &line[line.len() - letters..];
+    OTHERS.iter().any(|other| word.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// Whether the numbers of a line may decide which error it names.

@@ -25,6 +25,10 @@ fn errors_are_read_by_text_name_and_number() {
         ("peer (12.0.0.1:4711) left", None),
         ("error: 110.1.2.3:80 does not answer", None),
         ("[22 of 64 pages]", None),
+        ("CUDA error 2 after launch", None),
+        ("worker left with exit status 1", None),
+        ("completion failed, vendor err 22", None),
+        ("CUDA error 2, errno 12", Some("ENOMEM")),
     ] {
         assert_eq!(find(line.as_bytes()), name, "{line}");
     }
