@@ -127,12 +127,14 @@ fn decide<'a>(catalogue: &'a Catalogue, scan: &Scan, finding: Finding) -> Decide
         _ if alike.is_some() => (alike.and_then(|alike| alike.kind.clone()), Basis::Alike),
         (Some((_, condition)), _, _) => (Some(condition.kind.clone()), Basis::Discriminated),
         (None, Some(kind), Tier::Code) => (Some(kind.clone()), Basis::Code),
+        (None, Some(kind), Tier::Alike) => (Some(kind.clone()), Basis::Alike),
         (None, Some(kind), _) => (Some(kind.clone()), Basis::Message),
         (None, None, _) => (None, Basis::Undecided),
     };
+    let is_of_record = basis == Basis::Message || basis == Basis::Alike && alike.is_none();
     let (kind, candidates) = match kind {
         // The record itself knows of several.
-        Some(kind) if left.is_empty() && basis == Basis::Message && side.causes.len() > 1 => {
+        Some(kind) if left.is_empty() && is_of_record && side.causes.len() > 1 => {
             (Some(kind), side.causes.clone())
         }
         Some(kind) if left.is_empty() => (Some(kind), Vec::new()),
@@ -239,8 +241,9 @@ fn verdict(one: &Decided<'_>, names: &[String], only_consequences: bool) -> Verd
         Basis::Fuzzy => Confidence::Low,
         _ if only_consequences => Confidence::Low,
         _ if !one.candidates.is_empty() => Confidence::Medium,
-        Basis::Undecided => Confidence::Medium,
-        Basis::Alike => Confidence::Medium,
+        // Other words are never as sure as a record's own, also where the record or a condition tells the kind.
+        _ if one.finding.tier == Tier::Alike => Confidence::Medium,
+        Basis::Undecided | Basis::Alike => Confidence::Medium,
         Basis::Code | Basis::Message | Basis::Discriminated => Confidence::High,
     };
     let evidence = one.finding.places.iter().map(|place| evidence(place, names));

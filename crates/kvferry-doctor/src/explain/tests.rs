@@ -102,6 +102,35 @@ fn words_alike_are_said_to_be_no_more() {
 }
 
 #[test]
+fn other_words_are_less_sure_also_where_the_record_tells_the_kind() {
+    let own = text("socket.gaierror: [Errno -2] Name or service not known").primary.expect("found");
+    assert_eq!((own.basis, own.confidence), (Basis::Message, Confidence::High));
+    let other = text("no such host: prefill-0.example").primary.expect("found");
+    assert_eq!(other.kind, own.kind);
+    assert_eq!((other.basis, other.confidence), (Basis::Alike, Confidence::Medium));
+}
+
+/// Words that failures of this field share with what is none of it make no rule match; a guess by words alike says it is one.
+#[test]
+fn shared_words_match_no_rule() {
+    for line in [
+        "Unable to register cuFFT factory: one for this plugin has already been registered",
+        "WARNING Model architecture Foo is already registered, the new class takes its place",
+        "WARNING handshake_timeout=30 bootstrap_port=8998 dist_timeout=None",
+        "npm ERR! unable to resolve dependency tree",
+        "RuntimeError: batch size must be a positive integer",
+        "the page is larger, its size must be 64 here",
+        "a block must be indented by four",
+        "ERROR: device 'cuda:4' is not available",
+        "error signals: SIGILL, SIGSEGV, SIGBUS, SIGFPE",
+        "evaluated without context",
+    ] {
+        let primary = text(line).primary;
+        assert!(primary.as_ref().is_none_or(|primary| primary.basis == Basis::Fuzzy), "{line}: {primary:?}");
+    }
+}
+
+#[test]
 fn json_has_what_programs_read() {
     let explanation = together(&[PREFILL, DECODE]);
     let json = json(&explanation, Catalogue::built_in(), Environment::Docker);
