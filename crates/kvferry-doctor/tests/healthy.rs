@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kvferry_doctor::catalogue::Catalogue;
-use kvferry_doctor::explain::Explainer;
+use kvferry_doctor::explain::{Confidence, Explainer};
 use kvferry_doctor::side::Role;
 
 fn logs() -> Vec<PathBuf> {
@@ -66,8 +66,12 @@ fn a_decode_that_starts_first_recovers_and_one_that_never_gets_an_answer_does_no
             explanation.recovered.iter().filter_map(|one| one.verdict.kind.as_deref()).collect();
         assert!(kinds.len() >= 2 && kinds.iter().all(|kind| *kind == "bootstrap-timeout"), "{kinds:?}");
     }
-    let explanation = explain(&[&tries]);
-    assert_eq!(explanation.primary.and_then(|primary| primary.kind).as_deref(), Some("bootstrap-timeout"));
+    // A healthy start that is cut off holds the same lines, so this isn't certain.
+    let primary = explain(&[&tries]).primary.expect("found");
+    assert_eq!(
+        (primary.kind.as_deref(), primary.confidence),
+        (Some("bootstrap-timeout"), Confidence::Medium)
+    );
 }
 
 /// A healthy log with one cause, and consequences of it before and after.
