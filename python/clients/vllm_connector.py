@@ -12,13 +12,13 @@ Modes:
   release   the producer stops in the middle of a transfer (SIGSTOP); the consumer's connector gives the transfer up and shuts down
   release-push  the consumer stops in the middle of a write; the producer's connector gives it up, if need be after some tries
 
-Run it in a folder that holds `tests/` of vLLM's source archive; a configuration of a model is made there.
+Run it in the folder `source` that vllm_environment.py makes: it holds the tests of vLLM's source archive and a model's
+configuration.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -32,25 +32,6 @@ from vllm_scene import Engine, Scene, Wrong, expect
 
 #: Tokens of a prompt whose transfer can be caught while it runs: 420 MB.
 BIG = 12000
-
-#: A model for vLLM's configuration; its weights are never loaded. The size gives transfers of hundreds of megabytes.
-MODEL = {
-    "architectures": ["OPTForCausalLM"],
-    "model_type": "opt",
-    "activation_function": "relu",
-    "hidden_size": 768,
-    "word_embed_proj_dim": 768,
-    "ffn_dim": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "max_position_embeddings": 16384,
-    "vocab_size": 50272,
-    "do_layer_norm_before": True,
-    "bos_token_id": 2,
-    "eos_token_id": 2,
-    "pad_token_id": 1,
-    "torch_dtype": "float16",
-}
 
 #: Everything on the loopback device, no hub.
 ENVIRONMENT = {
@@ -201,7 +182,6 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.logs or Path(tempfile.mkdtemp(prefix="vllm-connector-"))
     folder.mkdir(parents=True, exist_ok=True)
-    write_model(Path("facebook/opt-125m"))
     os.environ.update(chosen_path())
     os.environ.update(ENVIRONMENT)
     failed = []
@@ -224,12 +204,6 @@ def play(mode: str, scene: Scene) -> str:
         scene.end()
     print(f"{mode}: {verdict} in {time.monotonic() - started:.1f} s: {told}", flush=True)
     return failed
-
-
-def write_model(folder: Path) -> None:
-    """The configuration that stands in for the hub's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(MODEL, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

