@@ -263,12 +263,12 @@ pub(crate) fn exec(workspace: &Workspace, options: &Options) -> Result<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     let clients = clients_dir(workspace, options.clients_dir.as_deref(), &chosen)?;
+    process::adopt_orphans().context("can't take in orphaned processes")?;
+    process::end_with_descendants().context("can't listen for signals")?;
     let wheels = match &options.wheels {
         Some(dir) => wheel::in_dir(dir)?,
         None => wheel::build(workspace)?,
     };
-    process::adopt_orphans().context("can't take in orphaned processes")?;
-    process::end_with_descendants().context("can't listen for signals")?;
     let mut rows = Vec::new();
     for client in &chosen {
         rows.extend(run_client(workspace, client, &clients, &wheels, options.stock)?);
