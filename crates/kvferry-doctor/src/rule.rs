@@ -110,7 +110,8 @@ pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
     };
     for (index, entry) in catalogue.entries().iter().enumerate() {
         if let Some(code) = &entry.record.error_code {
-            add(&entry.at, code_rule(code), Target::Code(index));
+            let own = entry.record.repo == OWN_REPO;
+            add(&entry.at, if own { own_code_rule(code) } else { code_rule(code) }, Target::Code(index));
         }
         // Messages of our own always show their code.
         let derived = if entry.record.repo == OWN_REPO { None } else { derive(&entry.record.error_message) };
@@ -139,9 +140,19 @@ fn checked(source: &str, target: Target) -> Result<Rule, String> {
     Rule::new(source.to_owned(), target).map_err(|error| error.to_string())
 }
 
-/// A code as a word of its own: `NIXL_ERR_BACKEND`, `register.unmapped`, but not `x.register.unmapped`.
+/// A code of another program as a word of its own: `NIXL_ERR_BACKEND`.
 fn code_rule(code: &str) -> String {
     format!(r"(?:^|[^\w.]){}(?:$|[^\w.]|\.(?:$|\W))", regex::escape(code))
+}
+
+/// A code of our own, as our messages show it: in parentheses behind blanks, as the value of a key that ends in
+/// `code`, or alone, with quotes or without. As bare words they are anybody's: `metadata.version` is a field of many
+/// programs.
+fn own_code_rule(code: &str) -> String {
+    let code = regex::escape(code);
+    format!(
+        r#"(?:^|\s)\({code}\)(?:$|[^\w.]|\.(?:$|\W))|[Cc]ode["'\\]*\s*[:=]+\s*(?:Some\()?["'\\]*{code}(?:$|[^\w.]|\.(?:$|\W))|^\s*["'`\[]*{code}["'`\],]*\s*$"#
+    )
 }
 
 #[cfg(test)]

@@ -78,11 +78,64 @@ fn rules_derived_from_messages_keep_stems_only() {
 }
 
 #[test]
-fn codes_match_as_words_of_their_own() {
-    let rule = Rule::new(code_rule("register.null"), Target::Code(0)).expect("a rule");
-    assert!(rule.is_match(b"region 3: address is null (register.null)"));
-    assert!(rule.is_match(b"register.null"));
-    assert!(rule.is_match(b"it was register.null."));
-    assert!(!rule.is_match(b"x.register.null"));
-    assert!(!rule.is_match(b"register.nullable"));
+fn codes_of_others_match_as_words_of_their_own() {
+    let rule = Rule::new(code_rule("NIXL_ERR_BACKEND"), Target::Code(0)).expect("a rule");
+    for line in ["nixlBackendError: NIXL_ERR_BACKEND", "NIXL_ERR_BACKEND", "it was NIXL_ERR_BACKEND."] {
+        assert!(rule.is_match(line.as_bytes()), "{line}");
+    }
+    for line in ["x.NIXL_ERR_BACKEND", "NIXL_ERR_BACKENDS"] {
+        assert!(!rule.is_match(line.as_bytes()), "{line}");
+    }
+}
+
+#[test]
+fn codes_of_ours_match_as_our_messages_show_them() {
+    let rule = Rule::new(own_code_rule("metadata.version"), Target::Code(0)).expect("a rule");
+    for line in [
+        "metadata refused whole: format version 3, this version reads 1 to 2 (metadata.version)",
+        "entry 3: metadata refused whole (metadata.version); and 1 other",
+        "(metadata.version)",
+        "metadata.version",
+        "'metadata.version'",
+        "  \"metadata.version\",",
+        r#"{"code": "metadata.version", "message": "..."}"#,
+        r#"{\"code\":\"metadata.version\"}"#,
+        "{'code': 'metadata.version'}",
+        "WARN kvferry::agent: refused code=metadata.version peer=decode-0",
+        r#"Refusal { code: "metadata.version", cause: "..." }"#,
+        r#"error_code: Some("metadata.version")"#,
+    ] {
+        assert!(rule.is_match(line.as_bytes()), "{line}");
+    }
+    for line in [
+        "the field metadata.version is missing",
+        "package metadata.version: 1.2.3",
+        "importlib.metadata.version('nixl')",
+        "print(metadata.version)",
+        "version = metadata.version",
+        r#"unknown field "metadata.version" in the manifest"#,
+        "metadata.version=4",
+        "code: metadata.versions",
+        "code=x.metadata.version",
+        "(metadata.version.major)",
+    ] {
+        assert!(!rule.is_match(line.as_bytes()), "{line}");
+    }
+}
+
+/// Fields of others that are spelled like a code make no finding.
+#[test]
+fn fields_of_others_are_no_codes() {
+    for line in [
+        "ERROR: unknown field metadata.version in the manifest",
+        "kubectl: error: peer.unknown is not a label, wait.timeout is not set",
+        "KeyError: 'settings.invalid' is not in the index",
+        "  File \"agent.py\", line 4, in agent.closed",
+    ] {
+        let found = crate::explain::text(line).primary;
+        assert!(
+            found.as_ref().is_none_or(|found| found.basis != crate::explain::Basis::Code),
+            "{line}: {found:?}"
+        );
+    }
 }
