@@ -150,7 +150,9 @@ struct Turmoil<'a> {
 }
 
 impl Turmoil<'_> {
-    /// A share of the peer's pool that nobody else writes to.
+    const THREADS: u64 = 8;
+    /// Each thread has two shares of the peer's pool: one for what it waits for, one for what it gives up without a word,
+    /// which may still land while the next transfer runs.
     const SHARE: u64 = 256 << 10;
 
     fn thread(&self, number: u64) {
@@ -206,8 +208,10 @@ impl Turmoil<'_> {
         let near = Side::new(self.left.clone(), class, Self::SHARE);
         let pattern = Pattern::new(rng.bits());
         near.pool.fill(pattern);
+        let give_up = rng.below(8) == 0;
+        let share = if give_up { Self::THREADS + number } else { number };
         let local = [near.pool.block(0, Self::SHARE)];
-        let remote = [self.right.pool.block(number * Self::SHARE, Self::SHARE)];
+        let remote = [self.right.pool.block(share * Self::SHARE, Self::SHARE)];
         let mut arrived = true;
         for op in [Op::Write, Op::Read] {
             let options = TransferOptions::default().notify("moved");
@@ -215,12 +219,16 @@ impl Turmoil<'_> {
                 Err(error) => self.expected(error.code()),
                 Ok(transfer) => match transfer.post() {
                     Err(error) => self.expected(error.code()),
-                    Ok(()) if rng.below(8) == 0 => {
+                    Ok(()) if give_up => {
                         drop(transfer);
                         false
                     }
                     Ok(()) => match transfer.wait(PATIENCE).expect("an end") {
-                        Status::Failed(fault) => self.expected(fault.code()),
+                        Status::Failed(fault) => {
+                            // Until then something of it may land.
+                            transfer.cancel().expect("quiet");
+                            self.expected(fault.code())
+                        }
                         status => status == Status::Done,
                     },
                 },
@@ -264,12 +272,12 @@ impl Turmoil<'_> {
 fn eight_threads_use_one_agent_for_everything_at_once() {
     let _unpaused = unpaused();
     let left = agent("left");
-    let right = Side::new(agent("right"), MemoryClass::Shared, 8 * Turmoil::SHARE);
+    let right = Side::new(agent("right"), MemoryClass::Shared, 2 * Turmoil::THREADS * Turmoil::SHARE);
     left.load_remote(&right.agent.metadata()).expect("metadata");
     let (verified, refused, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let turmoil = Turmoil { left: &left, right: &right, verified, refused, stop };
     thread::scope(|scope| {
-        for number in 0..8 {
+        for number in 0..Turmoil::THREADS {
             let turmoil = &turmoil;
             scope.spawn(move || {
                 // A panic must not leave the others running for ever.

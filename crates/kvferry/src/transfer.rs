@@ -53,9 +53,10 @@ pub enum Status {
     Running,
     /// All bytes are visible where they belong, and the peer's engine has the notification if there is one.
     Done,
-    /// Failed. Any subset of the destination bytes may have changed, none outside the blocks.
+    /// Failed. Any subset of the destination bytes may have changed, none outside the blocks; more of them may change until
+    /// [`Transfer::cancel`] has returned `Ok`.
     Failed(Arc<TransferFault>),
-    /// Cancelled. As with `Failed`, any subset of the destination bytes may have changed.
+    /// Cancelled. As with `Failed`, any subset of the destination bytes may have changed, or may yet change.
     Cancelled,
 }
 
@@ -82,7 +83,8 @@ impl fmt::Display for Status {
 /// A transfer: posted as often as one likes, one attempt at a time.
 ///
 /// Dropping it starts its cancel and never blocks; its memory is let go when it is quiet. The registrations that it
-/// touches live for as long.
+/// touches live for as long. Until then a WRITE that was dropped may still land at the peer: [`cancel`](Self::cancel) it
+/// before the same blocks are written again.
 #[derive(Debug)]
 pub struct Transfer {
     core: Arc<TransferCore>,
