@@ -4,22 +4,44 @@
 mod tests;
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 use crate::cma::{CmaError, can_read_byte, read_word, write_word};
 use crate::process::Pid;
 
+/// How many words are made at once, and how many at least lie idle before one is used again.
+const WORDS: usize = 256;
+
+/// Words that nobody holds, the one that was dropped longest ago first.
+static IDLE: Mutex<VecDeque<&'static AtomicU64>> = Mutex::new(VecDeque::new());
+
 /// A word whose address is sent to a peer, which reads and answers it by the same means as it will copy data.
+///
+/// The peer's answer may come when the word was dropped long ago: it had read the word before and was held up. So its memory
+/// is never given back, and is used for nothing but such words, each of them as late as can be: an answer that nobody waits
+/// for any more changes nothing else.
 #[derive(Debug)]
-pub struct NonceWord(Box<AtomicU64>);
+pub struct NonceWord(&'static AtomicU64);
 
 impl NonceWord {
     /// A word that holds `nonce`.
     #[must_use]
     pub fn new(nonce: u64) -> Self {
-        Self(Box::new(AtomicU64::new(nonce)))
+        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() <= WORDS {
+            let words: Box<[AtomicU64]> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+            idle.extend(Box::leak(words).iter());
+            // The new ones are to be used first.
+            idle.rotate_right(WORDS);
+        }
+        let word = idle.pop_front().unwrap_or_else(|| Box::leak(Box::default()));
+        drop(idle);
+        word.store(nonce, Ordering::Release);
+        Self(word)
     }
 
-    /// Where it is, in this process; stays until the word is dropped.
+    /// Where it is, in this process.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.0.as_ptr() as u64
@@ -29,6 +51,15 @@ impl NonceWord {
     #[must_use]
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for NonceWord {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that is not there: rather lose the word than wait.
+        if let Ok(mut idle) = IDLE.try_lock() {
+            idle.push_back(self.0);
+        }
     }
 }
 

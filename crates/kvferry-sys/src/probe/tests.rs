@@ -39,6 +39,30 @@ fn it_works_on_this_process() {
     assert_eq!(word.load(), 2);
 }
 
+/// The second half of a probe, held up until the word is gone.
+#[test]
+fn an_answer_that_comes_too_late_changes_nothing_else() {
+    let word = NonceWord::new(0x5151_5151_5151_5151);
+    let addr = word.addr();
+    assert_eq!(read_word(Pid::own(), addr), Ok(0x5151_5151_5151_5151));
+    drop(word);
+    let boxes: Vec<Box<AtomicU64>> = (0..10_000).map(|n| Box::new(AtomicU64::new(n))).collect();
+    let words: Vec<NonceWord> = (0..200).map(NonceWord::new).collect();
+    write_word(Pid::own(), addr, u64::MAX).unwrap();
+    assert!(boxes.iter().zip(0..).all(|(word, n)| word.load(Ordering::Acquire) == n));
+    assert!(words.iter().zip(0..).all(|(word, n)| word.load() == n));
+}
+
+#[test]
+fn words_are_used_again_but_not_soon() {
+    let mut last_seen = std::collections::HashMap::new();
+    for turn in 0..10 * WORDS {
+        let before = last_seen.insert(NonceWord::new(1).addr(), turn);
+        assert!(before.is_none_or(|before| turn - before >= WORDS / 2), "used at {before:?} and at {turn}");
+    }
+    assert!(last_seen.len() <= 3 * WORDS, "{} words", last_seen.len());
+}
+
 #[test]
 fn an_address_that_is_not_there_is_a_fault() {
     let mapped = Mapping::private(page_size()).unwrap();
