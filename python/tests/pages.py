@@ -35,8 +35,9 @@ def prefill(channel):
         # Pages 0, 1 and 2 go to the pages 9, 4 and 30.
         with agent.write(local, remote, [0, 1, 2], [9, 4, 30], notify="request 1 is there") as transfer:
             transfer.post()
-            print(f"prefill: {transfer.wait(timeout=10)}, over {transfer.telemetry()['path']}")
+            state, path = transfer.wait(timeout=10), transfer.telemetry()["path"]
         channel.recv()
+        print(f"prefill: {state}, over {path}")
 
 
 if __name__ == "__main__":
