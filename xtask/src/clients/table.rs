@@ -85,7 +85,8 @@ fn straight(rows: &[Cells]) -> String {
 }
 
 /// A page with the rows in its table: those of the same client, version and mode are replaced, others are added behind
-/// their client's. Of the clients in `whole` (title, version), rows that are not among the new ones go.
+/// their client's. Of the clients in `whole` (title, version), rows that are not among the new ones go, and the others
+/// take the order of the new ones.
 /// Where the stock package was not asked this time, its cell stays.
 ///
 /// # Errors
@@ -105,7 +106,8 @@ pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<St
         let of_whole = whole.iter().any(|(title, version)| row[0] == *title && row[1] == *version);
         !of_whole || new.iter().any(|other| same(row, other, 3))
     });
-    for mut row in new {
+    for row in &new {
+        let mut row = row.clone();
         if let Some(at) = old.iter().position(|other| same(other, &row, 3)) {
             if row[STOCK].is_empty() {
                 row[STOCK] = std::mem::take(&mut old[at][STOCK]);
@@ -116,6 +118,13 @@ pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<St
             let at = behind(2).or_else(|| behind(1)).map_or(old.len(), |at| at + 1);
             old.insert(at, row);
         }
+    }
+    for (title, version) in whole {
+        let places: Vec<_> =
+            (0..old.len()).filter(|at| old[*at][0] == *title && old[*at][1] == *version).collect();
+        let mut rows: Vec<_> = places.iter().map(|at| std::mem::take(&mut old[*at])).collect();
+        rows.sort_by_key(|row| new.iter().position(|other| same(other, row, 3)));
+        places.into_iter().zip(rows).for_each(|(at, row)| old[at] = row);
     }
     let part = |lines: &[&str]| lines.iter().flat_map(|line| [*line, "\n"]).collect::<String>();
     Ok(format!("{}{}{}", part(&lines[..start]), straight(&old), part(&lines[end..])))
