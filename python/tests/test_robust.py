@@ -381,7 +381,8 @@ def test_a_transfer_that_runs_when_the_peer_dies_is_a_disconnect():
             until(lambda: not agent.check_remote_metadata("victim"))
             agent.transfer(handle)
     assert until(lambda: not agent.check_remote_metadata("victim"))
-    agent.release_xfer_handle(handle)
+    # The death is told at once; a copy that was inside of the kernel then comes back a little later.
+    assert until(lambda: _released(agent, handle))
     child.wait()
     child.stdin.close()
     child.stdout.close()
@@ -545,7 +546,7 @@ def test_another_thread_runs_while_a_call_waits_or_copies():
 def test_another_thread_runs_while_a_post_copies(monkeypatch):
     """Posts that copy inline, while the interpreter takes its lock from nobody: a second thread goes on only where a
     call gives the lock up of itself. The same copy under the lock shows that it stands still otherwise."""
-    size, posts, count, stop = 2 << 20, 200, [0], threading.Event()
+    size, count, stop = 2 << 20, [0], threading.Event()
     # The largest that the setting takes.
     monkeypatch.setenv("KVFERRY_INLINE_LIMIT", "2MiB")
     near, far = Side("gil-near"), Side("gil-far")
@@ -563,13 +564,15 @@ def test_another_thread_runs_while_a_post_copies(monkeypatch):
             count[0] += 1
             time.sleep(0)
 
-    def seen(call):
-        """In how many of the calls the second thread went on."""
+    def seen(call, most, enough):
+        """In how many of the calls the second thread went on: `most` calls, or until it did in `enough`."""
         moved = 0
-        for _ in range(posts):
+        for _ in range(most):
             before = count[0]
             call()
             moved += count[0] != before
+            if moved == enough:
+                break
         return moved
 
     def post():
@@ -582,13 +585,14 @@ def test_another_thread_runs_while_a_post_copies(monkeypatch):
     sys.setswitchinterval(1000)
     try:
         ticker.start()
-        held = seen(lambda: keeping(y.ctypes.data, x.ctypes.data, size))
+        held = seen(lambda: keeping(y.ctypes.data, x.ctypes.data, size), 200, 1)
         y[:] = 0
-        posted = seen(post)
+        # In nearly each, unless other programs want both cores.
+        posted = seen(post, 2000, 20)
     finally:
         sys.setswitchinterval(interval)
         stop.set()
         ticker.join()
-    assert held == 0, f"went on in {held} of {posts} copies under the lock: the measurement is void"
-    assert posted > posts // 10, f"posting: went on in {posted} of {posts}"
+    assert held == 0, "went on in a copy under the lock: the measurement is void"
+    assert posted == 20, f"posting: went on in {posted} of 2000"
     assert (y == 1).all()
