@@ -28,7 +28,8 @@ fn stem(piece: &str) -> String {
     }
     let cut: String = piece.chars().take(LONGEST_LITERAL + 1).collect();
     match cut.rsplit_once(char::is_whitespace) {
-        Some((words, _)) if letters(words) > 0 => words.trim_end().to_owned(),
+        // A long name after a short word would leave the word alone, which says nothing.
+        Some((words, _)) if words.chars().count() >= LONGEST_LITERAL / 2 => words.trim_end().to_owned(),
         _ => cut.chars().take(LONGEST_LITERAL).collect(),
     }
 }
