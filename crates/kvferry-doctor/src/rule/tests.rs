@@ -70,6 +70,11 @@ fn rules_derived_from_messages_keep_stems_only() {
         derive(long).as_deref(),
         Some("Request.*?timed out after.*?s in the phase that nobody would ever")
     );
+    assert_eq!(
+        derive("Transport: cuFabricExportHandleToEverybodyElse failed: {result}").as_deref(),
+        Some("Transport: cuFabricExportHandleToEverybo"),
+        "the first word alone would be anything that the transport says"
+    );
     assert_eq!(derive("%s(fd=%d) failed"), None, "too little");
     assert_eq!(
         derive("shmget(size=%zu flags=0x%x) failed: %m").as_deref(),
