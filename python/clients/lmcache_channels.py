@@ -15,7 +15,8 @@ import time
 from typing import Any
 
 import numpy
-from sides import Failed, Side, Worker, aligned, free_port, one_by_one, parser, pattern, run, same, serve
+from ports import free_port
+from sides import Failed, Side, Worker, aligned, one_by_one, parser, pattern, run, same, serve
 
 PAGE = 64 << 10
 PAGES = 1024

@@ -7,13 +7,14 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterator
+
+from ports import free_port
 
 HOST = "127.0.0.1"
 #: Seconds until a server that does not answer `/health` counts as failed.
@@ -55,13 +56,6 @@ def chosen_path() -> dict[str, str]:
 def ours() -> bool:
     """Whether kvferry answers to the name nixl. The stock package may crash at exit on a machine without a GPU."""
     return importlib.util.find_spec("kvferry_nixl") is not None
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -147,12 +147,6 @@ def same(found: numpy.ndarray, wanted: numpy.ndarray, what: str) -> None:
         raise Failed(f"{what}: {len(wrong)} of {found.size} bytes are wrong, the first at {wrong[0]}")
 
 
-def free_port() -> int:
-    """A TCP port of the loopback device that nobody has at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
     """Waits for a condition. Raises `Failed` if it does not come true."""
     end = time.monotonic() + seconds

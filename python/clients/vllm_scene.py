@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from serving import free_port
+from ports import free_port
 
 START_LIMIT = 300.0
 #: Seconds that the end of an interpreter which holds all of vLLM may take on a busy machine.
