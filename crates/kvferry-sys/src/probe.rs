@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::cma::{CmaError, can_read_byte, read_word, write_word};
 use crate::process::Pid;
 
-/// How many words are made at once, and how many at least lie idle before one is used again.
+/// How many words at least lie idle before one is used again.
 const WORDS: usize = 256;
 
 /// Words that nobody holds, the one that was dropped longest ago first.
@@ -29,14 +29,9 @@ impl NonceWord {
     #[must_use]
     pub fn new(nonce: u64) -> Self {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() <= WORDS {
-            let words: Box<[AtomicU64]> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-            idle.extend(Box::leak(words).iter());
-            // The new ones are to be used first.
-            idle.rotate_right(WORDS);
-        }
-        let word = idle.pop_front().unwrap_or_else(|| Box::leak(Box::default()));
+        let used = if idle.len() > WORDS { idle.pop_front() } else { None };
         drop(idle);
+        let word = used.unwrap_or_else(|| Box::leak(Box::default()));
         word.store(nonce, Ordering::Release);
         Self(word)
     }
