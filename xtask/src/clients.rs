@@ -280,7 +280,7 @@ pub(crate) fn exec(workspace: &Workspace, options: &Options) -> Result<ExitCode>
             .filter(|client| {
                 known.iter().any(|all| all.name == client.name && all.modes.len() == client.modes.len())
             })
-            .map(|client| (client.title, client.version))
+            .map(|client| [client.title, client.version])
             .collect();
         let page = match fs::read_to_string(file) {
             Ok(page) => table::put(&page, &rows, &whole).with_context(|| format!("{}", file.display()))?,

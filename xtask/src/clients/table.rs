@@ -91,7 +91,7 @@ fn straight(rows: &[Cells]) -> String {
 ///
 /// # Errors
 /// The page has no such table.
-pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<String> {
+pub(crate) fn put(page: &str, rows: &[Row], whole: &[[&str; 2]]) -> Result<String> {
     let lines: Vec<&str> = page.lines().collect();
     let start = lines.iter().position(|line| cells(line).is_some_and(|cells| cells == COLUMNS));
     ensure!(start.is_some(), "it has no table with the columns {}", COLUMNS.join(", "));
@@ -103,11 +103,9 @@ pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<St
     let new: Vec<Cells> = rows.iter().map(Row::cells).collect();
     let same = |a: &Cells, b: &Cells, columns: usize| a[..columns] == b[..columns];
     old.retain(|row| {
-        let of_whole = whole.iter().any(|(title, version)| row[0] == *title && row[1] == *version);
-        !of_whole || new.iter().any(|other| same(row, other, 3))
+        !whole.iter().any(|client| row[..2] == *client) || new.iter().any(|other| same(row, other, 3))
     });
-    for row in &new {
-        let mut row = row.clone();
+    for mut row in new.iter().cloned() {
         if let Some(at) = old.iter().position(|other| same(other, &row, 3)) {
             if row[STOCK].is_empty() {
                 row[STOCK] = std::mem::take(&mut old[at][STOCK]);
@@ -119,9 +117,8 @@ pub(crate) fn put(page: &str, rows: &[Row], whole: &[(&str, &str)]) -> Result<St
             old.insert(at, row);
         }
     }
-    for (title, version) in whole {
-        let places: Vec<_> =
-            (0..old.len()).filter(|at| old[*at][0] == *title && old[*at][1] == *version).collect();
+    for client in whole {
+        let places: Vec<_> = (0..old.len()).filter(|at| old[*at][..2] == *client).collect();
         let mut rows: Vec<_> = places.iter().map(|at| std::mem::take(&mut old[*at])).collect();
         rows.sort_by_key(|row| new.iter().position(|other| same(other, row, 3)));
         places.into_iter().zip(rows).for_each(|(at, row)| old[at] = row);

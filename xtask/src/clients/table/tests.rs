@@ -57,9 +57,9 @@ fn rows_take_their_places_in_a_page() {
     assert!(some.starts_with("# Page\n\n| client") && some.ends_with("|\n\nMore.\n"), "{some}");
 
     // All modes of One were run: what it no longer has goes, and what is left stands as it was run.
-    let [tcp, kill, _] = new;
-    let all = put(&page, &[kill, tcp], &[("One", "1.0")]).expect("page");
-    assert_eq!(modes(&all), ["One/kill pass", "One/tcp pass", "Two/gpu not run: no GPU"]);
+    let [tcp, kill, three] = new;
+    let all = put(&page, &[kill, tcp, three], &[["One", "1.0"]]).expect("page");
+    assert_eq!(modes(&all), ["One/kill pass", "One/tcp pass", "Two/gpu not run: no GPU", "Three/plain pass"]);
 
     let error = put("# Page\n", &ours, &[]).expect_err("no table").to_string();
     assert!(error.contains("client, version, mode, stock wheel, kvferry, time"), "{error}");
