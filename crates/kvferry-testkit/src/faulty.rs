@@ -31,7 +31,8 @@ struct State {
     faults: VecDeque<Option<Fault>>,
     /// What the running attempts are to report in place of done, by attempt.
     at_the_end: Vec<(usize, u32, FaultCause)>,
-    refusals: VecDeque<String>,
+    /// Why nobody is attached, if nobody is.
+    refusal: Option<String>,
     links: Vec<(String, Outbox)>,
 }
 
@@ -46,9 +47,15 @@ impl Faulty {
         self.state().faults.push_back(None);
     }
 
-    /// Refuses the next attachment for this reason.
-    pub fn refuse_next_attach(&self, reason: impl Into<String>) {
-        self.state().refusals.push_back(reason.into());
+    /// Refuses all attachments for this reason, those that the agent starts and those that its peers start, which come in
+    /// any order.
+    pub fn refuse_attachments(&self, reason: impl Into<String>) {
+        self.state().refusal = Some(reason.into());
+    }
+
+    /// Lets attachments pass again.
+    pub fn admit_attachments(&self) {
+        self.state().refusal = None;
     }
 
     /// Breaks all links to and from `peer`, as if their connection were gone.
@@ -80,7 +87,7 @@ impl Faulty {
 
 impl Tap for Faulty {
     fn attach(&self, context: &AttachContext) -> Result<(), ConnectError> {
-        match self.state().refusals.pop_front() {
+        match self.state().refusal.clone() {
             Some(reason) => Err(ConnectError::Refused { peer: context.peer.clone(), reason }),
             None => Ok(()),
         }

@@ -119,16 +119,12 @@ fn a_refused_attachment_says_why_on_the_side_that_connects() {
     for tap in &taps {
         let (left, right) = (&pair.left.agent, pair.right.name());
         let _ = left.remove_remote(right);
-        tap.refuse_next_attach("not today");
-        // Both connect at once when they meet; whichever is refused connects again when it is asked to.
+        tap.refuse_attachments("not today");
         pair.left.meet(&pair.right);
-        match left.connect(right, PATIENCE) {
-            Ok(()) => {}
-            Err(error) => {
-                assert!(["connect.refused", "connect.unreachable"].contains(&error.code()), "{error}");
-                assert!(error.to_string().contains("not today"), "{error}");
-            }
-        }
+        let error = left.connect(right, PATIENCE).expect_err("refused by one side");
+        assert_eq!(error.code(), "connect.refused", "{error}");
+        assert!(error.to_string().contains("not today"), "{error}");
+        tap.admit_attachments();
         left.connect(right, PATIENCE).expect("another try");
         run(&pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default()));
     }
@@ -137,11 +133,12 @@ fn a_refused_attachment_says_why_on_the_side_that_connects() {
     let tap = right.clone();
     let right_agent = Agent::builder(unique_name("right")).settings(Settings::default());
     let right_agent = right_agent.wrap_transport(move |inner| tapped(&tap, inner)).build().expect("an agent");
-    right.refuse_next_attach("not today");
+    right.refuse_attachments("not today");
     left.load_remote(&right_agent.metadata()).expect("metadata");
     let error = left.connect(right_agent.name(), PATIENCE).expect_err("refused by the target");
     assert_eq!(error.code(), "connect.refused", "{error}");
     assert!(error.to_string().contains("not today"), "{error}");
+    right.admit_attachments();
     left.connect(right_agent.name(), PATIENCE).expect("another try");
 }
 
@@ -220,12 +217,13 @@ fn a_link_that_does_not_come_back_means_that_the_peer_is_lost() {
     let transfer = pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default());
     run(&transfer);
     let events = left.events().expect("a queue");
-    tap.refuse_next_attach("no more");
+    tap.refuse_attachments("no more");
     tap.lose_links(right);
     let cause = await_lost(&events);
     assert!(matches!(&cause, LostCause::Unreachable(text) if text.contains("no more")), "{cause}");
     assert!(!left.check_remote(right, None));
     assert_eq!(transfer.post().expect_err("nobody is there").code(), "peer.lost");
+    tap.admit_attachments();
     // Silence or a broken line is no death: the same life is welcome again.
     pair.left.meet(&pair.right);
     run(&pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default()));
