@@ -5,9 +5,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy
 import pytest
+
+# What the programs that run clients share with the tests.
+sys.path.append(str(Path(__file__).parents[1] / "clients"))
 
 os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 for name in [name for name in os.environ if name.startswith(("KVFERRY_", "UCX_", "NIXL_TELEMETRY"))]:

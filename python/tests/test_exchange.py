@@ -11,6 +11,7 @@ import pytest
 from conftest import Side, run_child, start_child, until
 from kvferry_nixl import _exchange
 from kvferry_nixl._errors import nixlInvalidParamError, nixlNotSupportedError
+from ports import free_port
 
 
 @pytest.fixture
@@ -120,11 +121,7 @@ def test_without_a_place_it_is_an_error(pair, monkeypatch):
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory):
     program = _etcd_program()
-    ports = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            ports.append(free.getsockname()[1])
-    client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     data = tmp_path_factory.mktemp("etcd")
     server = subprocess.Popen(
         [program, "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client]

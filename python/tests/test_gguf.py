@@ -1,15 +1,10 @@
 """The reader of GGUF files that the vLLM servers get their weights from."""
 
 import struct
-import sys
-from pathlib import Path
 
 import numpy
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
-
-from gguf_file import Gguf, GgufError  # noqa: E402
+from gguf_file import Gguf, GgufError
 
 U32, STRING, ARRAY = 4, 8, 9
 

@@ -16,6 +16,10 @@ import numpy as np
 
 from .normal import failure
 
+sys.path.append(str(Path(__file__).parents[3] / "clients"))
+
+from ports import free_port  # noqa: E402
+
 #: How long the suite waits for something that is to come, in seconds.
 PATIENCE = 10.0
 
@@ -188,10 +192,8 @@ class Context:
         return {"exit": run.returncode, "said": [line[2:] for line in run.stdout.splitlines() if line.startswith("> ")]}
 
     def port(self) -> int:
-        """A TCP port of the loopback address that is free now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
+        """A TCP port of the loopback address that is free now, and stays so until it is used."""
+        return free_port()
 
     def close(self) -> None:
         """Ends what the case started; agents go first, then the memory they knew."""
