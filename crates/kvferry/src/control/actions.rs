@@ -321,6 +321,11 @@ impl Control {
             // Removed while we were connecting.
             return self.order(id, Order::Close { reason: ByeReason::Closed, text: String::new() });
         }
+        // Whoever has used the link finds it counted, and whoever hears the event can use it.
+        let first = self.up.insert(identity.clone());
+        if first {
+            self.shared.counters.peer_up();
+        }
         if let Some(peer) = channel.peer.clone() {
             for report in link.report(&self.shared.registry.snapshot().1, &peer.regions()) {
                 tracing::debug!(target: "kvferry::path", peer = %peer.name, "{report}");
@@ -342,8 +347,7 @@ impl Control {
                 }
             }
         }
-        if self.up.insert(identity.clone()) {
-            self.shared.counters.peer_up();
+        if first {
             tracing::info!(target: "kvferry::peer", peer = %identity.name, incarnation = %identity.incarnation, "up");
             self.shared.publish(&Event::PeerUp { peer: identity.name, incarnation: identity.incarnation });
         }
