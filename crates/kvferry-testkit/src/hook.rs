@@ -103,12 +103,27 @@ impl Drop for Slow {
 impl Pause {
     /// From now on everything stops at `point`.
     pub fn at(point: Point) -> Self {
+        Self::and(point, |_| {})
+    }
+
+    /// From now on everything stops at `point`, and each chunk of a copy takes `time` longer.
+    pub fn with_slow_copies(point: Point, time: Duration) -> Self {
+        Self::and(point, move |at| {
+            if at == Point::BeforeCopy {
+                std::thread::sleep(time);
+            }
+        })
+    }
+
+    fn and(point: Point, elsewhere: impl Fn(Point) + Send + Sync + 'static) -> Self {
         let alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
         let gate = Arc::new(Gate::default());
         let theirs = gate.clone();
         kvferry::testing::set_hook(Some(Box::new(move |at| {
             if at == point {
                 theirs.pass();
+            } else {
+                elsewhere(at);
             }
         })));
         Self { gate, _alone: alone }

@@ -58,7 +58,8 @@ fn a_cancel_that_comes_before_the_copy_has_begun_still_stops_it() {
         (MemoryClass::Private, MemoryClass::Shared),
         (MemoryClass::Shared, MemoryClass::Private),
     ] {
-        let pause = Pause::at(Point::BeforeSubmit);
+        // The thread that posts may have to wait for a core after its copy has begun: 32 chunks on two threads take 160 ms.
+        let pause = Pause::with_slow_copies(Point::BeforeSubmit, Duration::from_millis(10));
         let pair = Pair::with(Settings::default(), (near, far), len);
         pair.left.pool.fill(Pattern::new(1));
         pair.right.pool.fill(Pattern::POISON);
