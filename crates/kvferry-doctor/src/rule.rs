@@ -46,6 +46,8 @@ pub(crate) enum Target {
     Message(usize),
     /// The failure of the entry of this index, in other words.
     Alike(usize, usize),
+    /// The frame that other words of an entry ask for.
+    Frame(usize, usize),
     /// The condition on other lines of an entry's discriminator.
     Near(usize, usize),
     /// The evidence of this index.
@@ -120,6 +122,9 @@ pub(crate) fn rules(catalogue: &Catalogue) -> (Vec<Rule>, Vec<String>) {
         }
         for (number, alike) in entry.side.alike.iter().enumerate() {
             add(&entry.at, alike.rule.clone(), Target::Alike(index, number));
+            if let Some(frame) = &alike.frame {
+                add(&entry.at, frame.clone(), Target::Frame(index, number));
+            }
         }
         for (number, condition) in entry.side.discriminators.iter().enumerate() {
             if let Some(near) = &condition.near {

@@ -45,6 +45,9 @@ pub struct Side {
 pub struct Alike {
     /// A regular expression on a line without its prefix.
     pub rule: String,
+    /// One on a frame of the traceback that the line ends, for lines that say too little by themselves.
+    #[serde(default)]
+    pub frame: Option<String>,
     /// The kind, if these words tell it; else what the record says of it.
     pub kind: Option<String>,
     /// Other kinds that the words leave possible, most likely first.

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind};
 use memchr::memrchr;
 
+use self::frames::FrameRules;
 use self::matching::Words;
 use self::reading::Reading;
 use super::{Clock, Fuzzy, Level};
@@ -14,16 +15,19 @@ use crate::catalogue::{Catalogue, Entry};
 use crate::errno;
 use crate::evidence::HARMLESS;
 use crate::record::OWN_REPO;
-use crate::rule::{Numbers, Rule, numbers_of, rules};
+use crate::rule::{Numbers, Rule, Target, numbers_of, rules};
 use crate::side::{Discriminator, Role};
 
 mod analysis;
+mod frames;
 mod matching;
 mod reading;
 
 /// What is read at a time.
 const BLOCK: usize = 1 << 20;
 const TRACEBACK: &str = "Traceback (most recent call last)";
+/// What each frame of a traceback holds.
+const FRAME: &str = "\", line ";
 /// Words of lines that may report an error which no rule knows.
 const HINTS: &[&str] = &[
     "error",
@@ -170,6 +174,8 @@ pub(crate) struct Scanner {
     numbered_rules: Vec<u32>,
     /// For each entry, which of its other words tell the kind.
     telling: Vec<Vec<bool>>,
+    /// Frames of tracebacks that other words ask for.
+    frames: FrameRules,
     /// The fuzzy tier.
     pub(crate) fuzzy: Fuzzy,
 }
@@ -186,6 +192,8 @@ impl Scanner {
     /// Compiles what a catalogue needs.
     pub(crate) fn new(catalogue: &Catalogue) -> Self {
         let (rules, _) = rules(catalogue);
+        let (of_frames, rules): (Vec<_>, Vec<_>) =
+            rules.into_iter().partition(|rule| matches!(rule.target, Target::Frame(..)));
         let mut by_needle: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (index, rule) in rules.iter().enumerate() {
             for needle in &rule.needles {
@@ -193,7 +201,7 @@ impl Scanner {
             }
         }
         let words = Words::new(by_needle);
-        let with: Vec<&str> = words.iter().chain([TRACEBACK]).chain(HINTS.iter().copied()).collect();
+        let with: Vec<&str> = words.iter().chain([TRACEBACK, FRAME]).chain(HINTS.iter().copied()).collect();
         let condition = |condition: &Discriminator| Condition {
             errno: condition.errno.iter().filter_map(|name| errno::canonical(name)).collect(),
             line: condition.line.as_deref().map(crate::rule::compile),
@@ -233,6 +241,7 @@ impl Scanner {
                 .iter()
                 .map(|e| e.side.alike.iter().map(|alike| alike.kind.is_some()).collect())
                 .collect(),
+            frames: FrameRules::new(of_frames),
             fuzzy: Fuzzy::new(catalogue),
         }
     }

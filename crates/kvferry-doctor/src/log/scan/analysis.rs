@@ -29,6 +29,8 @@ pub(super) struct Analysis {
     pub(super) is_harmless: bool,
     /// The record that it speaks of.
     pub(super) best: Option<Best>,
+    /// Records that it speaks of if the traceback that it ends has the frame for it, with the number of the other words.
+    pub(super) framed: Vec<(usize, Best)>,
 }
 
 /// Of the records that a line fits the one whose rule says most.
@@ -45,6 +47,14 @@ pub(super) struct Best {
     pub(super) waits: bool,
     /// Other records that it might be.
     pub(super) rivals: Vec<usize>,
+}
+
+impl Best {
+    /// By other words that ask for a frame, too.
+    fn framed(scanner: &Scanner, entry: usize, number: usize, weight: usize) -> Self {
+        let alike = Some(number).filter(|number| scanner.telling[entry][*number]);
+        Self { entry, tier: Tier::Alike, weight, alike, holds: 0, waits: false, rivals: Vec::new() }
+    }
 }
 
 /// Lines by what is left of them without their numbers, as far as those decide nothing.
@@ -175,12 +185,18 @@ fn analyse(scanner: &Scanner, line: &Stripped<'_>, scratch: &mut Scratch) -> (An
             Target::Near(entry, number) => analysis.near.push((entry, number)),
             Target::Evidence(evidence) if Some(evidence) == scanner.harmless => analysis.is_harmless = true,
             Target::Evidence(evidence) => analysis.evidence.push(evidence),
-            Target::Code(_) | Target::Message(_) | Target::Alike(..) => {}
+            Target::Alike(entry, number) if scanner.frames.asks(entry, number) => {
+                if line.level != Some(Level::Info) {
+                    analysis.framed.push((number, Best::framed(scanner, entry, number, rule.weight)));
+                }
+            }
+            Target::Code(_) | Target::Message(_) | Target::Alike(..) | Target::Frame(..) => {}
         }
     }
     if analysis.is_harmless {
         return (analysis, numbers);
     }
+    analysis.framed.sort_by_key(|(_, best)| Reverse(best.weight));
     if let Some((rule, entry, tier, rivals)) = best(scanner, &matching, line.level) {
         let conditions = &scanner.discriminators[entry];
         let asks_errno = conditions.iter().any(|condition| !condition.errno.is_empty());
@@ -216,8 +232,12 @@ fn best<'r>(
         .filter_map(|rule| match rule.target {
             Target::Code(entry) => Some((*rule, entry, Tier::Code)),
             Target::Message(entry) => Some((*rule, entry, Tier::Message)),
-            Target::Alike(entry, _) if level != Some(Level::Info) => Some((*rule, entry, Tier::Alike)),
-            Target::Alike(..) | Target::Near(..) | Target::Evidence(_) => None,
+            Target::Alike(entry, number)
+                if level != Some(Level::Info) && !scanner.frames.asks(entry, number) =>
+            {
+                Some((*rule, entry, Tier::Alike))
+            }
+            Target::Alike(..) | Target::Frame(..) | Target::Near(..) | Target::Evidence(_) => None,
         })
         .collect();
     ranked.sort_by_key(|(rule, entry, tier)| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 
-use super::{Scanner, TRACEBACK, automaton};
+use super::{FRAME, Scanner, TRACEBACK, automaton};
 use crate::rule::{Numbers, Rule, Target};
 
 /// Of longer lines rules are tried only on the surroundings of the words that they ask for.
@@ -26,7 +26,7 @@ pub(super) struct Words {
     words: Vec<String>,
     /// For each word the rules that it may start.
     rules: Vec<Vec<u32>>,
-    /// The words, then what begins a traceback.
+    /// The words, then what begins a traceback and what its frames hold.
     pub(super) automaton: AhoCorasick,
 }
 
@@ -34,7 +34,7 @@ impl Words {
     /// Of each word its rules.
     pub(super) fn new(words: impl IntoIterator<Item = (String, Vec<u32>)>) -> Self {
         let (words, rules): (Vec<_>, _) = words.into_iter().unzip();
-        let all: Vec<&str> = words.iter().map(String::as_str).chain([TRACEBACK]).collect();
+        let all: Vec<&str> = words.iter().map(String::as_str).chain([TRACEBACK, FRAME]).collect();
         Self { automaton: automaton(&all), words, rules }
     }
 

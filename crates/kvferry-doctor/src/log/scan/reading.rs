@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use aho_corasick::Input;
 use memchr::{memchr, memchr_iter, memrchr};
 
-use super::analysis::{Best, Memory, holding};
+use super::analysis::{Analysis, Best, Memory, holding};
+use super::frames::Frames;
 use super::{Finding, Place, Scan, Scanner, Seen, Span, Tier};
 use crate::errno;
 use crate::log::{Clock, Level, Part, Stripped, Tracebacks, clean, strip, unescape_json};
@@ -35,6 +36,7 @@ pub(super) struct Reading<'a> {
     file: usize,
     line: u64,
     tracebacks: Tracebacks,
+    frames: Frames,
     memory: Memory,
     /// A finding whose system error may follow on one of the next lines.
     pending: Option<Pending>,
@@ -67,6 +69,7 @@ impl<'a> Reading<'a> {
             file,
             line: 0,
             tracebacks: Tracebacks::default(),
+            frames: Frames::default(),
             memory: Memory::default(),
             pending: None,
             pending_text: Vec::new(),
@@ -114,6 +117,7 @@ impl<'a> Reading<'a> {
         let stripped = strip(line);
         let part = self.tracebacks.take(&stripped);
         if part == Part::Frame {
+            self.frames.take(&self.scanner.frames, stripped.writer, self.line + 1, stripped.text);
             return;
         }
         let analysis = self.memory.analysis(self.scanner, &stripped);
@@ -124,13 +128,35 @@ impl<'a> Reading<'a> {
         if !analysis.evidence.is_empty() {
             self.succeeded(&analysis.evidence, line, stripped.text);
         }
-        if let Some(best) = &analysis.best {
+        let is_frame = part == Part::Outside && is_frame(stripped.text);
+        if is_frame {
+            // A traceback whose head was left out.
+            self.frames.take(&self.scanner.frames, stripped.writer, self.line + 1, stripped.text);
+        }
+        let best = self.by_frame(&analysis, stripped.writer).or(analysis.best.as_ref());
+        if part == Part::End {
+            self.frames.end(stripped.writer);
+        }
+        if let Some(best) = best {
             self.commit();
             self.hit(line, &stripped, best);
         } else {
             self.late_errno(stripped.text);
             self.keep_unknown(&stripped);
         }
+    }
+
+    /// What the line says as the end of its traceback, unless it says enough by itself.
+    fn by_frame<'b>(&self, analysis: &'b Analysis, writer: u64) -> Option<&'b Best> {
+        let at = (writer, self.line + 1);
+        let says_less = |than: &Best| {
+            let by_itself = analysis.best.as_ref();
+            by_itself.is_none_or(|best| best.tier == Tier::Alike && best.weight < than.weight)
+        };
+        let fits = |(number, best): &&(usize, Best)| {
+            says_less(best) && self.frames.fits(&self.scanner.frames, at, best.entry, *number)
+        };
+        analysis.framed.iter().find(fits).map(|(_, best)| best)
     }
 
     fn hit(&mut self, line: &[u8], stripped: &Stripped<'_>, best: &Best) {
@@ -293,6 +319,11 @@ impl<'a> Reading<'a> {
         self.commit();
         self.scan.lines += self.line;
     }
+}
+
+/// Whether a line is a frame of a traceback.
+fn is_frame(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"File \"")
 }
 
 fn count_lines(text: &[u8]) -> u64 {

@@ -111,3 +111,46 @@ fn a_word_goes_with_the_last_of_its_rules() {
     assert!(left.automaton.is_match("TRACEBACK (most recent call last):"));
     assert_eq!(words.without(|_| true).iter().count(), 0);
 }
+
+/// A line that is anybody's counts by where it came from, and by that alone.
+#[test]
+fn an_error_that_says_little_counts_by_its_frames() {
+    let error = "TypeError: 'NoneType' object is not iterable\n";
+    let head = "Traceback (most recent call last):\n";
+    let ours =
+        "  File \"vllm/distributed/kv_transfer/kv_connector/v1/nixl_connector.py\", line 9, in register\n";
+    let other = "  File \"models/llama.py\", line 12, in forward\n";
+    let found = |log: &str| scan(log.as_bytes()).findings.len();
+    assert_eq!(found(&format!("{head}{ours}{error}")), 1);
+    assert_eq!(found(&format!("{head}{ours}    for block in blocks:\n{other}    x\n{error}")), 1);
+    assert_eq!(found(&format!("an excerpt\n{ours}{error}and\nmore\n")), 1, "without its head");
+    assert_eq!(found(error), 0);
+    assert_eq!(found(&format!("{head}{other}{error}")), 0);
+    assert_eq!(
+        found(&format!("{head}{ours}ValueE: nothing\n{head}{other}{error}")),
+        0,
+        "another traceback's frame"
+    );
+    let far = "a line\n".repeat(100);
+    assert_eq!(found(&format!("{ours}{far}{error}")), 0, "a frame long before");
+    let (one, two) = (
+        "(Worker pid=1) ERROR 11-30 10:14:00 [core.py:1] ",
+        "(Worker pid=2) ERROR 11-30 10:14:00 [core.py:1] ",
+    );
+    assert_eq!(
+        found(&format!("{one}{head}{two}{head}{one}{ours}{two}{other}{two}{error}")),
+        0,
+        "another writer's frame"
+    );
+    assert_eq!(found(&format!("{one}{head}{two}{head}{one}{ours}{two}{other}{one}{error}")), 1);
+    assert_eq!(found(&format!("{head}{ours}ImportError: libx.so: cannot open shared object file\n")), 1);
+}
+
+/// What a line says by itself tells more than where it came from.
+#[test]
+fn frames_give_way_to_the_words_of_the_line() {
+    let log = "Traceback (most recent call last):\n  File \"nixl_connector.py\", line 9, in f\n\
+               ImportError: libx.so: cannot open shared object file: No such file or directory\n";
+    let explanation = crate::explain::text(log);
+    assert_eq!(explanation.primary.and_then(|primary| primary.kind).as_deref(), Some("plugin-load"));
+}
