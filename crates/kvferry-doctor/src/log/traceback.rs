@@ -37,7 +37,7 @@ impl Tracebacks {
     /// Takes the next line.
     pub(crate) fn take(&mut self, line: &Stripped<'_>) -> Part {
         let text = line.text;
-        if text.trim_ascii_start().starts_with(b"Traceback (most recent call last)") {
+        if is_head(text) {
             self.open.retain(|(writer, _)| *writer != line.writer);
             if self.open.len() == MOST_OPEN {
                 self.open.pop_front();
@@ -63,4 +63,11 @@ impl Tracebacks {
         self.open.remove(at);
         Part::End
     }
+}
+
+/// Whether a traceback begins here, alone or behind words: `Scheduler hit an exception: Traceback …`.
+fn is_head(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    text.starts_with(b"Traceback (most recent call last)")
+        || text.ends_with(b"Traceback (most recent call last):")
 }

@@ -56,6 +56,22 @@ fn frames_of_a_traceback_quote_errors_and_its_end_is_one() {
     assert_eq!(scan.findings[0].places.iter().map(|place| place.line).collect::<Vec<_>>(), [5]);
 }
 
+/// SGLang's scheduler puts words before the head.
+#[test]
+fn a_traceback_may_begin_behind_words() {
+    let log = "\
+[2026-11-30 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):
+  File \"conn.py\", line 12, in register
+    raise Exception(\"NIXL memory registration failed for aux tensors\")
+SomeError: nothing that a rule knows
+
+[2026-11-30 10:00:01 TP0] NIXL memory registration failed for aux tensors
+";
+    let scan = scan(log.as_bytes());
+    assert_eq!(scan.findings.len(), 1);
+    assert_eq!(scan.findings[0].places.iter().map(|place| place.line).collect::<Vec<_>>(), [6]);
+}
+
 #[test]
 fn a_system_error_on_the_next_line_counts() {
     let explainer = Explainer::built_in();
