@@ -196,7 +196,10 @@ fn analyse(scanner: &Scanner, line: &Stripped<'_>, scratch: &mut Scratch) -> (An
     if analysis.is_harmless {
         return (analysis, numbers);
     }
-    analysis.framed.sort_by_key(|(_, best)| Reverse(best.weight));
+    // What asks for more comes first.
+    analysis
+        .framed
+        .sort_by_key(|(number, best)| Reverse(best.weight + scanner.frames.weight(best.entry, *number)));
     if let Some((rule, entry, tier, rivals)) = best(scanner, &matching, line.level) {
         let conditions = &scanner.discriminators[entry];
         let asks_errno = conditions.iter().any(|condition| !condition.errno.is_empty());

@@ -32,7 +32,16 @@ impl FrameRules {
 
     /// Whether these other words of an entry ask for a frame.
     pub(super) fn asks(&self, entry: usize, number: usize) -> bool {
-        self.rules.iter().any(|rule| rule.target == Target::Frame(entry, number))
+        self.rule(entry, number).is_some()
+    }
+
+    /// Letters of literal text that the frame of these other words holds at least.
+    pub(super) fn weight(&self, entry: usize, number: usize) -> usize {
+        self.rule(entry, number).map_or(0, |rule| rule.weight)
+    }
+
+    fn rule(&self, entry: usize, number: usize) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.target == Target::Frame(entry, number))
     }
 
     /// The rules that a frame fits.
