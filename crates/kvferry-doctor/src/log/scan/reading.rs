@@ -142,7 +142,9 @@ impl<'a> Reading<'a> {
             self.hit(line, &stripped, best);
         } else {
             self.late_errno(stripped.text);
-            self.keep_unknown(&stripped);
+            if !is_frame {
+                self.keep_unknown(&stripped);
+            }
         }
     }
 
