@@ -103,19 +103,11 @@ impl Drop for Slow {
 impl Pause {
     /// From now on everything stops at `point`.
     pub fn at(point: Point) -> Self {
-        Self::and(point, |_| {})
+        Self::with(point, |_| {})
     }
 
-    /// From now on everything stops at `point`, and each chunk of a copy takes `time` longer.
-    pub fn with_slow_copies(point: Point, time: Duration) -> Self {
-        Self::and(point, move |at| {
-            if at == Point::BeforeCopy {
-                std::thread::sleep(time);
-            }
-        })
-    }
-
-    fn and(point: Point, elsewhere: impl Fn(Point) + Send + Sync + 'static) -> Self {
+    /// From now on everything stops at `point`, and what comes to other points does `elsewhere`.
+    pub fn with(point: Point, elsewhere: impl Fn(Point) + Send + Sync + 'static) -> Self {
         let alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
         let gate = Arc::new(Gate::default());
         let theirs = gate.clone();

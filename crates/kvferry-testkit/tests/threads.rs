@@ -59,7 +59,11 @@ fn a_cancel_that_comes_before_the_copy_has_begun_still_stops_it() {
         (MemoryClass::Shared, MemoryClass::Private),
     ] {
         // The thread that posts may have to wait for a core after its copy has begun: 32 chunks on two threads take 160 ms.
-        let pause = Pause::with_slow_copies(Point::BeforeSubmit, Duration::from_millis(10));
+        let pause = Pause::with(Point::BeforeSubmit, |at| {
+            if at == Point::BeforeCopy {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
         let pair = Pair::with(Settings::default(), (near, far), len);
         pair.left.pool.fill(Pattern::new(1));
         pair.right.pool.fill(Pattern::POISON);
@@ -76,6 +80,30 @@ fn a_cancel_that_comes_before_the_copy_has_begun_still_stops_it() {
         let copied = pair.right.pool.matching(Pattern::new(1));
         assert!(copied < len / 2, "{near:?} to {far:?}: {copied} bytes were copied after the cancel");
     }
+}
+
+#[test]
+fn a_post_that_is_cancelled_while_it_begins_takes_nothing_from_the_next() {
+    let first = AtomicBool::new(true);
+    let pause = Pause::with(Point::BeforeCopy, move |at| {
+        if at == Point::Posted && first.swap(false, Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+    let pair = Pair::new(MemoryClass::Private, LEN);
+    let transfer =
+        pair.left.one_block(Op::Write, &pair.right, 0, LEN, TransferOptions::default().notify("done"));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| transfer.post());
+        eventually("the first post", || transfer.status() == Status::Posted);
+        transfer.cancel().expect("nothing runs");
+        transfer.post().expect("the next post");
+        slow.join().expect("no panic").expect("a post that was cancelled");
+    });
+    pause.open();
+    expect_done(&transfer);
+    assert_eq!(pair.right.agent.notifications().len(), 1);
+    assert_eq!(pair.left.agent.stats().queue_depth, 0);
 }
 
 #[test]
@@ -131,10 +159,16 @@ fn posts_and_cancels_from_many_threads_add_up() {
         for transfer in &transfers {
             eventually("the end of it", || matches!(transfer.status(), Status::Done | Status::Cancelled));
         }
-        eventually("all numbers", || {
+        let posted = posted.load(Ordering::SeqCst);
+        let begun = Instant::now();
+        loop {
             let (ended, notes, done) = collect();
-            (ended, notes) == (posted.load(Ordering::SeqCst), done)
-        });
+            if (ended, notes) == (posted, done) {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{posted} posts, {ended} ends, {done} done, {notes} notes");
+            thread::sleep(Duration::from_millis(1));
+        }
     });
     println!("{ended} posts, {done} done");
     assert!(done > 100);

@@ -11,6 +11,8 @@ pub(crate) use disabled::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
+    /// An attempt has begun, what belongs to it is not in its place yet.
+    Posted,
     /// An attempt has begun, its operations have not.
     BeforeSubmit,
     /// A copier has checked the epochs and is about to copy a chunk.

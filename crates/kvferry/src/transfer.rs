@@ -315,16 +315,23 @@ impl TransferCore {
         }
         let slot = self.peer.take_slot(self.shared.settings.queue_depth)?;
         let reserved = notification.map(|n| self.peer.reserve(n.to_vec())).transpose()?;
-        let Ok(attempt) = self.word.post() else {
-            return Err(PostError::Active);
+        let (attempt, ops) = {
+            // Whoever ends the attempt takes this lock, and so does who posts the next one: a cancel at this moment must not let
+            // a later attempt begin whose notification and count of operations would be overwritten here.
+            let mut outgoing = crate::lock(&self.outgoing);
+            let Ok(attempt) = self.word.post() else {
+                return Err(PostError::Active);
+            };
+            crate::testing::pause(crate::testing::Point::Posted);
+            // From here on the attempt is ours: what it holds is given back when it ends.
+            slot.keep();
+            *outgoing = reserved.map(|r| (attempt, r));
+            self.shared.counters.in_flight.fetch_add(1, Relaxed);
+            self.timing.start();
+            let ops = self.ops();
+            self.pending.store(ops.len() as u32, SeqCst);
+            (attempt, ops)
         };
-        // From here on the attempt is ours: what it holds is given back when it ends.
-        slot.keep();
-        *crate::lock(&self.outgoing) = reserved.map(|r| (attempt, r));
-        self.shared.counters.in_flight.fetch_add(1, Relaxed);
-        self.timing.start();
-        let ops = self.ops();
-        self.pending.store(ops.len() as u32, SeqCst);
         for op in ops.iter() {
             if !self.word.enter(attempt) {
                 break;
@@ -597,8 +604,10 @@ impl TransferCore {
 impl OpSink for TransferCore {
     fn done(self: Arc<Self>, attempt: u32, report: OpReport) {
         self.timing.finished(report);
+        // Counted while we are inside: once the attempt is quiet, the count may be that of the next one.
+        let last = self.pending.fetch_sub(1, SeqCst) == 1;
         self.word.exit();
-        if self.pending.fetch_sub(1, SeqCst) == 1 {
+        if last {
             self.landed(attempt);
         }
         self.wake();
