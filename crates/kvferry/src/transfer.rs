@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, OnceLock, RwLock,
         atomic::{
-            AtomicBool, AtomicU32, AtomicU64,
+            AtomicBool, AtomicU64,
             Ordering::{Relaxed, SeqCst},
             fence,
         },
@@ -206,8 +206,8 @@ pub(crate) struct TransferCore {
     remote: Arc<[RemoteRef]>,
     notification: Option<Arc<[u8]>>,
     word: StateWord,
-    /// Operations of this attempt that are not done yet.
-    pending: AtomicU32,
+    /// An attempt, in the upper half, and how many of its operations are not done yet.
+    pending: AtomicU64,
     /// What the link carries it by, and the channel of that link.
     ops: RwLock<Arc<[Arc<dyn LinkOp>]>>,
     admitted: AtomicU64,
@@ -243,7 +243,7 @@ impl TransferCore {
             remote: new.remote,
             notification: new.options.notification.map(Into::into),
             word: StateWord::new(),
-            pending: AtomicU32::new(0),
+            pending: AtomicU64::new(0),
             ops: RwLock::new(Arc::new([])),
             admitted: AtomicU64::new(0),
             outgoing: Mutex::new(None),
@@ -329,7 +329,7 @@ impl TransferCore {
             self.shared.counters.in_flight.fetch_add(1, Relaxed);
             self.timing.start();
             let ops = self.ops();
-            self.pending.store(ops.len() as u32, SeqCst);
+            self.pending.store(u64::from(attempt) << 32 | ops.len() as u64, SeqCst);
             (attempt, ops)
         };
         for op in ops.iter() {
@@ -527,6 +527,14 @@ impl TransferCore {
         self.timing.read(self.plan.blocks(), self.plan.bytes(), self.route())
     }
 
+    /// Counts an operation of an attempt as done: whether it was the last. Once it has left the word, the attempt may have been
+    /// cancelled, and the count be that of the next one.
+    fn is_last(&self, attempt: u32) -> bool {
+        let is_ours = |pending: u64| (pending >> 32) as u32 == attempt && pending as u32 > 0;
+        let one_less = |pending: u64| is_ours(pending).then(|| pending - 1);
+        self.pending.fetch_update(SeqCst, SeqCst, one_less).is_ok_and(|before| before as u32 == 1)
+    }
+
     /// The data of an attempt is visible at its destination: notify, or be done.
     fn landed(self: &Arc<Self>, attempt: u32) {
         if crate::lock(&self.outgoing).as_ref().is_none_or(|(of, _)| *of != attempt) {
@@ -604,10 +612,8 @@ impl TransferCore {
 impl OpSink for TransferCore {
     fn done(self: Arc<Self>, attempt: u32, report: OpReport) {
         self.timing.finished(report);
-        // Counted while we are inside: once the attempt is quiet, the count may be that of the next one.
-        let last = self.pending.fetch_sub(1, SeqCst) == 1;
         self.word.exit();
-        if last {
+        if self.is_last(attempt) {
             self.landed(attempt);
         }
         self.wake();
